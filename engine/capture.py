@@ -1,0 +1,115 @@
+"""Every token's rotated query, key, value and attention output, kept on the host so that a lookup is true for any past step."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(slots=True, eq=False)
+class CapturedStep:
+    """rows: [layers, T, n_q + n_kv + n_kv + n_q, head_dim] (query, key, value, output), or None once the budget dropped it."""
+
+    step: int
+    rows: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedRow:
+    """One position of one request: where its vectors are, and since which step of the run the request has had them."""
+
+    captured: CapturedStep
+    index: int
+    step: int
+
+
+class Capture:
+    """Rows by (request, position), at most `budget_bytes` of them; the oldest steps are dropped first.
+
+    A position that was found in the pool instead of computed is linked to the row that once filled its slot. `scales` holds
+    each layer's factor between dot product and score, as the model gave it; empty means 1/sqrt(head_dim).
+    """
+
+    def __init__(self, num_heads: int, num_kv_heads: int, budget_bytes: int) -> None:
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.budget_bytes = budget_bytes
+        self.num_bytes = 0
+        self.scales: tuple[float, ...] = ()
+        self._steps: deque[CapturedStep] = deque()
+        self._by_position: dict[str, dict[int, CapturedRow]] = {}
+        self._by_slot: dict[int, CapturedRow] = {}
+
+    def add(self, step: int, rows: torch.Tensor, owners: Iterable[tuple[str, int, int] | None]) -> None:
+        """One forward pass: `owners` names (request, position, slot) of each row of `rows`; None: of nobody any more."""
+        captured = CapturedStep(step, rows.to("cpu"))
+        self._steps.append(captured)
+        self.num_bytes += rows.numel() * rows.element_size()
+        for index, owner in enumerate(owners):
+            if owner is None:
+                continue
+            request_id, position, slot = owner
+            row = CapturedRow(captured, index, step)
+            self._by_position.setdefault(request_id, {})[position] = row
+            self._by_slot[slot] = row
+        while self.num_bytes > self.budget_bytes and self._steps:
+            oldest = self._steps.popleft()
+            assert oldest.rows is not None
+            self.num_bytes -= oldest.rows.numel() * oldest.rows.element_size()
+            oldest.rows = None
+
+    def link(self, step: int, request_id: str, positions: Sequence[int], slots: Sequence[int]) -> None:
+        """From `step` on the request's positions stand at slots that others computed: same tokens, same vectors."""
+        rows = self._by_position.setdefault(request_id, {})
+        for position, slot in zip(positions, slots, strict=True):
+            if slot in self._by_slot:
+                row = self._by_slot[slot]
+                rows[position] = CapturedRow(row.captured, row.index, step)
+
+    def next_run(self, keep_slots: bool) -> Capture:
+        """The capture of a run that names its requests afresh; this one stays with the trace of the run before.
+
+        keep_slots: the pool lives on, so what its slots hold stays known, within the same budget.
+        """
+        capture = Capture(self.num_heads, self.num_kv_heads, self.budget_bytes)
+        if keep_slots:
+            capture.scales, capture.num_bytes = self.scales, self.num_bytes
+            capture._steps, capture._by_slot = self._steps.copy(), self._by_slot.copy()
+        return capture
+
+    def step_of(self, request_id: str, position: int) -> int | None:
+        """The step in which the request last computed this position, or found it in the pool; or None."""
+        row = self._by_position.get(request_id, {}).get(position)
+        return row.step if row else None
+
+    def vectors(self, request_id: str, positions: Sequence[int], layer: int) -> torch.Tensor | None:
+        """[len(positions), n_q + 2 n_kv + n_q, head_dim], or None if any of them is not kept (any more)."""
+        known = self._by_position.get(request_id, {})
+        found: list[torch.Tensor] = []
+        for position in positions:
+            row = known.get(position)
+            if row is None or row.captured.rows is None:
+                return None
+            found.append(row.captured.rows[layer, row.index])
+        return torch.stack(found) if found else None
+
+    def row(self, request_id: str, position: int) -> torch.Tensor | None:
+        """[layers, heads, head_dim] of one position in every layer, or None if it is not kept (any more)."""
+        row = self._by_position.get(request_id, {}).get(position)
+        return None if row is None or row.captured.rows is None else row.captured.rows[:, row.index]
+
+    def split(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Query, key, value, output, each [..., heads, head_dim]."""
+        n_q, n_kv = self.num_heads, self.num_kv_heads
+        parts = vectors.split([n_q, n_kv, n_kv, n_q], dim=-2)
+        return parts[0], parts[1], parts[2], parts[3]
+
+    def positions(self) -> dict[str, list[int]]:
+        """Which positions of which request are kept."""
+        return {
+            request_id: sorted(p for p, row in rows.items() if row.captured.rows is not None)
+            for request_id, rows in self._by_position.items()
+        }

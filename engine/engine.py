@@ -1,0 +1,363 @@
+"""The engine: requests in, one forward pass a step, and every decision told to the trace."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.audit import audit
+from engine.capture import Capture
+from engine.config import EngineConfig, SamplingParams
+from engine.detokenizer import StreamingDetokenizer, token_texts
+from engine.errors import PagewalkError, RequestError
+from engine.events import (
+    BlockStored,
+    BlockTouched,
+    Event,
+    RequestAdded,
+    RequestFinished,
+    RequestRefused,
+    StepTimed,
+    TokenSampled,
+)
+from engine.lookup import Lookup, look_up
+from engine.model_loader import LoadedModel, encode_prompt
+from engine.model_runner import ModelRunner
+from engine.request import Request, RequestStatus
+from engine.sampler import Sampler
+from engine.scheduler import ScheduledRequest, Scheduler
+from engine.trace import Trace, TraceHeader
+from engine.version import VERSION
+
+Prompt = str | Sequence[int] | Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimings:
+    """Milliseconds of wall clock."""
+
+    schedule_ms: float
+    forward_ms: float
+    sample_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """One forward pass. tokens: request id -> the token it sampled; texts: the new text that is safe to show."""
+
+    step: int
+    events: list[Event]
+    tokens: dict[str, int]
+    texts: dict[str, str]
+    timings: StepTimings
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """finish_reason: "stop", "length", "abort", "error" (no token could be chosen), or None while it runs. text excludes stop strings and special tokens."""
+
+    request_id: str
+    prompt: str
+    prompt_token_ids: list[int]
+    token_ids: list[int]
+    text: str
+    finish_reason: str | None
+    num_cached_tokens: int
+    num_preemptions: int
+    num_recomputed_tokens: int
+
+
+class Engine:
+    """One visitor's engine: its own pool, scheduler and trace over weights that others may share.
+
+    One thread drives it. Others may read it (lookup, trace) while holding `lock`, which is taken whenever the books change and
+    released during the forward pass, so that a reader never waits for the model.
+    """
+
+    def __init__(self, model: LoadedModel, config: EngineConfig | None = None) -> None:
+        self.model = model
+        self.config = config or EngineConfig()
+        self.lock = threading.RLock()
+        self.runner = ModelRunner(model, self.config)
+        self.capture = Capture(model.num_heads, model.num_kv_heads, self.config.capture_bytes) if self.config.capture else None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Fresh books: nothing requested, every block free, an empty trace."""
+        self.requests: dict[str, Request] = {}
+        self._detokenizers: dict[str, StreamingDetokenizer] = {}
+        self.sampler = Sampler(self.config.seed)
+        self.trace = self._new_trace()
+        self.scheduler = Scheduler(self.config, self.model.max_model_len, self._emit)
+
+    def _new_trace(self) -> Trace:
+        cache, model = self.runner.kv_cache, self.model
+        trace = Trace(
+            TraceHeader(
+                block_size=self.config.block_size,
+                num_blocks=self.config.num_blocks,
+                model=model.name,
+                device=str(model.device),
+                dtype=str(model.dtype).removeprefix("torch."),
+                backend=self.runner.backend.name,
+                backend_reason=self.runner.backend.reason,
+                num_layers=model.num_layers,
+                num_heads=model.num_heads,
+                num_kv_heads=model.num_kv_heads,
+                head_dim=model.head_dim,
+                slot_bytes=cache.slot_bytes,
+                bytes_per_block=cache.bytes_per_block,
+                version=VERSION,
+            )
+        )
+        trace.capture = self.capture
+        return trace
+
+    # ---- requests -------------------------------------------------------------------------------
+
+    def add_request(self, prompt: Prompt, params: SamplingParams | None = None, chat: bool = False) -> str:
+        """Queues a prompt (text, chat messages or token ids) and returns its id: "A", "B", ... "Z", "AA".
+
+        chat: put a text through the model's chat template. Raises RequestError, with nothing changed, for an empty prompt or
+        one that could never finish in this pool.
+        """
+        params = params or SamplingParams()
+        text = prompt if isinstance(prompt, str) else ""
+        try:
+            token_ids = self._encode(prompt, chat)
+            self.scheduler.check_fits(len(token_ids), params.max_tokens)
+        except RequestError as error:
+            self._emit(RequestRefused(self.step_count, text, str(error)))
+            raise
+        texts = token_texts(self.model.tokenizer, token_ids)
+        if not isinstance(prompt, str):
+            text = "".join(piece if isinstance(piece, str) else piece.decode("utf-8", "replace") for piece in texts)
+        request_id = letters(len(self.requests))
+        request = Request(
+            request_id, text, token_ids, len(token_ids), params, self.scheduler.new_table(), token_texts=list(texts)
+        )
+        self.requests[request_id] = request
+        self._detokenizers[request_id] = StreamingDetokenizer(self.model.tokenizer, params.stop)
+        self.scheduler.add(request)
+        self._emit(RequestAdded(self.step_count, request_id, text, tuple(token_ids), texts, params.max_tokens))
+        return request_id
+
+    def check_prompts(self, prompts: Sequence[Prompt], params: SamplingParams, chat: bool = False) -> None:
+        """Raises RequestError if `add_request` would refuse any of these. Changes nothing."""
+        for prompt in prompts:
+            self.scheduler.check_fits(len(self._encode(prompt, chat)), params.max_tokens)
+
+    def abort(self, request_id: str) -> None:
+        """Ends a request now; its blocks are free when this returns. Ended or unknown ones are left alone."""
+        request = self.requests.get(request_id)
+        if request is not None and request.status is not RequestStatus.FINISHED:
+            self._finish(request, "abort", f"{request_id} was stopped")
+
+    def has_unfinished_requests(self) -> bool:
+        return self.scheduler.num_unfinished > 0
+
+    def output(self, request_id: str) -> RequestOutput:
+        """What the request has said so far. Raises RequestError for an id that this run does not have."""
+        if request_id not in self.requests:
+            raise RequestError(f"There is no request {request_id!r} in this run.")
+        r = self.requests[request_id]
+        return RequestOutput(
+            r.request_id,
+            r.prompt,
+            r.token_ids[: r.num_prompt_tokens],
+            r.output_token_ids,
+            r.text,
+            r.finish_reason,
+            r.num_cached_tokens,
+            r.num_preemptions,
+            r.num_recomputed_tokens,
+        )
+
+    def generate(
+        self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None, chat: bool = False
+    ) -> list[RequestOutput]:
+        """Runs all prompts to their end. If one is refused, none runs."""
+        if isinstance(prompts, str | bytes):
+            raise RequestError("generate() takes a list of prompts; put a single one into a list.")
+        each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(prompts)
+        if len(each) != len(prompts):
+            raise RequestError(
+                f"{len(prompts)} prompts came with {len(each)} sampling parameters; give one for each, or one for all."
+            )
+        ids: list[str] = []
+        try:
+            for prompt, one in zip(prompts, each, strict=True):
+                ids.append(self.add_request(prompt, one, chat))
+        except PagewalkError:
+            for request_id in ids:
+                self.abort(request_id)
+            raise
+        while self.has_unfinished_requests():
+            self.step()
+        return [self.output(request_id) for request_id in ids]
+
+    # ---- one step -------------------------------------------------------------------------------
+
+    @property
+    def step_count(self) -> int:
+        """Forward passes of this run so far."""
+        return self.scheduler.step
+
+    def step(self) -> StepOutput:
+        """One forward pass over whatever the scheduler plans. With nothing to do it changes nothing."""
+        first_event = len(self.trace.events)
+        if not self.has_unfinished_requests():
+            return StepOutput(self.step_count, [], {}, {}, StepTimings(0.0, 0.0, 0.0))
+        started = time.perf_counter()
+        with self.lock:
+            self.scheduler.step += 1
+            plan = self.scheduler.schedule()
+            if not plan:
+                raise PagewalkError("The scheduler planned nothing although requests wait: this is a bug in the engine.")
+            self._link_cached_vectors(first_event)
+        scheduled = time.perf_counter()
+        result = self.runner.execute(plan, capture=self.capture is not None)
+        computed = time.perf_counter()
+        with self.lock:
+            if self.capture is not None and result.captured is not None:
+                self.capture.add(self.step_count, result.captured, _owners(plan))
+                self.capture.scales = result.scales
+            sampling = [item.request for item in plan if item.samples]
+            sampled = self.sampler.sample(result.logits, sampling) if sampling else []
+            live = [item for item in plan if item.request.status is RequestStatus.RUNNING]  # the others were stopped meanwhile
+            self.scheduler.commit(live)
+            tokens: dict[str, int] = {}
+            texts: dict[str, str] = {}
+            for request, token_id in zip(sampling, sampled, strict=True):
+                if request.status is not RequestStatus.RUNNING:
+                    continue
+                if token_id is None:
+                    self._finish(
+                        request, "error", f"the model gave no finite score for a token after {request.request_id}'s last"
+                    )
+                else:
+                    texts[request.request_id] = self._append(request, token_id)
+                    tokens[request.request_id] = token_id
+            done = time.perf_counter()
+            timings = StepTimings(*(round(1e3 * t, 3) for t in (scheduled - started, computed - scheduled, done - computed)))
+            num_tokens = sum(item.num_tokens for item in plan)
+            self._emit(StepTimed(self.step_count, num_tokens, len(plan), **asdict(timings)))
+        return StepOutput(self.step_count, self.trace.events[first_event:], tokens, texts, timings)
+
+    def lookup(
+        self, request_id: str, query_position: int | None = None, key_position: int = 0, layer: int = 0, head: int = 0
+    ) -> Lookup:
+        """Where one key is and what it weighs (engine.lookup). Raises LookupFailed, saying why."""
+        with self.lock:
+            return look_up(self.trace, request_id, query_position, key_position, layer, head, self.runner.kv_cache)
+
+    def audit(self) -> None:
+        """Raises AuditError if the cache's books do not balance."""
+        audit(self)
+
+    def reset(self, keep_cache: bool = False) -> None:
+        """Ends every request and begins a new trace. keep_cache: blocks stay as they are and can be hit by the next run."""
+        for request_id in list(self.requests):
+            self.abort(request_id)
+        pool = self.scheduler.pool
+        if self.capture is not None:
+            self.capture = self.capture.next_run(keep_slots=keep_cache)
+        self._begin()
+        if keep_cache:
+            self.scheduler.pool = pool
+            pool.on_removed = self.scheduler.on_removed
+            for block_id in pool.cached_blocks():
+                content = pool.content[block_id]
+                assert content is not None
+                parent = content.parent.block_hash if content.parent else None
+                size = self.config.block_size
+                self._emit(BlockStored(0, (content.block_hash,), parent, content.token_ids, size, (block_id,)))
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _emit(self, event: Event) -> None:
+        self.trace.append(event)
+
+    def _encode(self, prompt: Prompt, chat: bool) -> list[int]:
+        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
+            raise RequestError(f"A prompt is text, chat messages or token ids, not {type(prompt).__name__}.")
+        if isinstance(prompt, str) or (prompt and all(isinstance(message, dict) for message in prompt)):
+            if isinstance(prompt, str) and not prompt.strip():
+                raise RequestError("The prompt is empty. Type some text, or pick an example.")
+            token_ids = encode_prompt(self.model.tokenizer, prompt, chat)  # type: ignore[arg-type]
+        else:
+            token_ids = [t for t in prompt if isinstance(t, int) and not isinstance(t, bool) and 0 <= t < self.model.vocab_size]
+            if len(token_ids) != len(prompt):
+                raise RequestError(f"The prompt's token ids must be whole numbers from 0 to {self.model.vocab_size - 1:,}.")
+        if not token_ids:
+            raise RequestError("The prompt is empty. Type some text, or pick an example.")
+        return token_ids
+
+    def _append(self, request: Request, token_id: int) -> str:
+        """Adds a sampled token, ends the request if it is its last, and returns the text that is now safe to show."""
+        params, name = request.params, request.request_id
+        piece = token_texts(self.model.tokenizer, [token_id])[0]
+        request.token_ids.append(token_id)
+        request.token_texts.append(piece)
+        self._emit(TokenSampled(self.step_count, name, request.num_tokens - 1, token_id, piece))
+        detokenizer = self._detokenizers[name]
+        ends = token_id in params.stop_token_ids or (token_id in self.model.eos_token_ids and not params.ignore_eos)
+        text = "" if ends else detokenizer.append(token_id)
+        if ends:
+            finish = ("stop", f"{name} sampled the end-of-text token {token_id}")
+        elif detokenizer.stopped:
+            finish = ("stop", f"{name} reached the stop string {detokenizer.stop_string!r}")
+        elif request.num_output_tokens >= params.max_tokens:
+            finish = ("length", f"{name} reached max_tokens = {params.max_tokens}")
+        else:
+            finish = None
+        if finish is not None and not detokenizer.stopped:
+            text += detokenizer.finish()
+        request.text += text
+        if finish is not None:
+            self._finish(request, *finish)
+        return text
+
+    def _finish(self, request: Request, finish_reason: str, reason: str) -> None:
+        request.finish_reason = finish_reason
+        self.scheduler.finish(request, reason)
+        self.sampler.forget(request.request_id)
+        if finish_reason in ("abort", "error"):
+            request.text += self._detokenizers[request.request_id].finish()
+        self._detokenizers.pop(request.request_id)
+        self._emit(RequestFinished(self.step_count, request.request_id, finish_reason, reason))
+
+    def _link_cached_vectors(self, first_event: int) -> None:
+        """Positions found in the pool get the vectors that were captured when their slots were written."""
+        if self.capture is None:
+            return
+        size = self.config.block_size
+        for event in self.trace.events[first_event:]:
+            if isinstance(event, BlockTouched):
+                start, slot = event.logical_index * size, event.block_id * size
+                self.capture.link(self.step_count, event.request_id, range(start, start + size), range(slot, slot + size))
+
+
+def letters(number: int) -> str:
+    """0 -> "A", 25 -> "Z", 26 -> "AA", as spreadsheets count columns."""
+    name = ""
+    number += 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        name = chr(ord("A") + rest) + name
+    return name
+
+
+def _owners(plan: list[ScheduledRequest]) -> list[tuple[str, int, int] | None]:
+    """(request, position, slot) of each row of the pass; None where the request was stopped meanwhile."""
+    owners: list[tuple[str, int, int] | None] = []
+    for item in plan:
+        if item.request.status is not RequestStatus.RUNNING:
+            owners += [None] * item.num_tokens
+            continue
+        slots = item.request.block_table.slots(item.start, item.stop)
+        owners += [(item.request.request_id, item.start + i, slot) for i, slot in enumerate(slots)]
+    return owners

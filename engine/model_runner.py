@@ -1,0 +1,109 @@
+"""One forward pass: plan in, logits out, through transformers' own model code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.attention import ATTENTION_NAME, PagedAttentionContext, register
+from engine.config import EngineConfig
+from engine.errors import ConfigError
+from engine.kv_cache import PagedKVCache
+from engine.model_loader import LoadedModel
+from engine.scheduler import ScheduledRequest
+from kernels.dispatch import choose_backend, make_backend
+from kernels.metadata import AttentionMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardResult:
+    """logits: [number of sampling requests, vocab], in plan order. captured: [layers, T, heads, head_dim] or None.
+
+    scales: each layer's factor between dot product and score.
+    """
+
+    logits: torch.Tensor
+    captured: torch.Tensor | None
+    scales: tuple[float, ...] = ()
+
+
+class ModelRunner:
+    """Owns the physical pool; shares the weights with every other engine."""
+
+    def __init__(self, model: LoadedModel, config: EngineConfig) -> None:
+        self.model = model
+        self.config = config
+        try:
+            self.backend = choose_backend(config.attention_backend, model.device)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        try:
+            self.kv_cache = PagedKVCache(
+                model.num_layers,
+                config.num_blocks,
+                config.block_size,
+                model.num_kv_heads,
+                model.head_dim,
+                model.dtype,
+                model.device,
+            )
+        except (RuntimeError, MemoryError):
+            per_slot = 2 * model.num_layers * model.num_kv_heads * model.head_dim * model.dtype.itemsize
+            raise ConfigError(
+                f"A pool of {config.num_blocks:,} blocks of {config.block_size} takes {config.num_slots * per_slot / 2**30:,.1f} "
+                f"GiB, which {model.device} cannot give. Use fewer or smaller blocks."
+            ) from None
+        register()
+        if model.model.config._attn_implementation != ATTENTION_NAME:
+            model.model.set_attn_implementation(ATTENTION_NAME)
+
+    @torch.inference_mode()
+    def execute(self, plan: list[ScheduledRequest], capture: bool) -> ForwardResult:
+        """Runs the packed batch of all planned positions and returns logits for the requests that sample."""
+        device = self.model.device
+        token_ids: list[int] = []
+        positions: list[int] = []
+        sample_rows: list[int] = []
+        for item in plan:
+            token_ids += item.request.token_ids[item.start : item.stop]
+            positions += range(item.start, item.stop)
+            if item.samples:
+                sample_rows.append(len(token_ids) - 1)
+        metadata = self.metadata(plan)
+        context = PagedAttentionContext(
+            self.kv_cache, metadata, make_backend(self.backend.name, metadata), self._capture_buffer(len(token_ids), capture)
+        )
+        output = self.model.model(
+            input_ids=torch.tensor([token_ids], device=device),
+            position_ids=torch.tensor([positions], device=device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(sample_rows, dtype=torch.int64, device=device),
+            paged_context=context,
+        )
+        return ForwardResult(output.logits[0], context.captured, tuple(context.scales[i] for i in sorted(context.scales)))
+
+    def metadata(self, plan: list[ScheduledRequest]) -> AttentionMetadata:
+        """Where every planned row is written and what it may read."""
+        device = self.model.device
+        tables = [item.request.block_table.block_ids for item in plan]
+        width = max(len(table) for table in tables)
+        slots: list[int] = []
+        starts = [0]
+        for item in plan:
+            slots += item.request.block_table.slots(item.start, item.stop)
+            starts.append(len(slots))
+        return AttentionMetadata(
+            block_size=self.config.block_size,
+            slot_mapping=torch.tensor(slots, dtype=torch.int64, device=device),
+            block_tables=torch.tensor([table + [-1] * (width - len(table)) for table in tables], device=device),
+            query_start=starts,
+            context_lens=[item.stop for item in plan],
+        )
+
+    def _capture_buffer(self, num_rows: int, capture: bool) -> torch.Tensor | None:
+        if not capture:
+            return None
+        m = self.model
+        shape = (m.num_layers, num_rows, 2 * m.num_heads + 2 * m.num_kv_heads, m.head_dim)
+        return torch.empty(shape, dtype=m.dtype, device=m.device)

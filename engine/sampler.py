@@ -1,0 +1,91 @@
+"""Choosing the next token, with transformers' own logits processors."""
+
+from __future__ import annotations
+
+import torch
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from engine.config import SamplingParams
+from engine.request import Request
+
+
+_GREEDY_BELOW = 1e-4
+"""A lower temperature draws the best token anyway, and dividing by it overflows."""
+
+
+class Sampler:
+    """One generator a request, so that a request's draws depend on its seed alone and not on its batch mates."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._generators: dict[str, torch.Generator] = {}
+        self._processors: dict[str, LogitsProcessorList] = {}
+
+    def sample(self, logits: torch.Tensor, requests: list[Request]) -> list[int | None]:
+        """logits [len(requests), vocab], any float dtype; returns one token id a request, None where no choice is possible:
+
+        a logit is NaN or +inf, or all are -inf.
+        """
+        greedy = logits.argmax(dim=-1)  # NaN counts as the largest
+        best = logits.gather(1, greedy[:, None]).flatten()
+        chosen: list[int | None] = []
+        for row, (token_id, usable, request) in enumerate(
+            zip(greedy.tolist(), best.isfinite().tolist(), requests, strict=True)
+        ):
+            if not usable:
+                chosen.append(None)
+            else:
+                chosen.append(token_id if _is_greedy(request.params) else self._draw(logits[row : row + 1], request))
+        return chosen
+
+    def forget(self, request_id: str) -> None:
+        self._generators.pop(request_id, None)
+        self._processors.pop(request_id, None)
+
+    def _draw(self, logits: torch.Tensor, request: Request) -> int:
+        params, key = request.params, request.request_id
+        if key not in self._processors:
+            self._processors[key] = processors_for(params)
+        seen = torch.tensor([request.token_ids], device=logits.device)
+        scores = self._processors[key](seen, logits.float())
+        if params.temperature < _GREEDY_BELOW:
+            return int(scores.argmax())
+        if key not in self._generators:
+            seed = params.seed if params.seed is not None else self._seed + _letters_to_number(key)
+            self._generators[key] = torch.Generator().manual_seed(seed)
+        return int(torch.multinomial(scores.softmax(dim=-1).cpu(), 1, generator=self._generators[key]))
+
+
+def processors_for(params: SamplingParams) -> LogitsProcessorList:
+    """In transformers' order: penalty, temperature, top-k, top-p, min-p; only those that do something."""
+    chosen = LogitsProcessorList()
+    if params.repetition_penalty != 1.0:
+        chosen.append(RepetitionPenaltyLogitsProcessor(params.repetition_penalty))
+    if params.temperature >= _GREEDY_BELOW:
+        if params.temperature != 1.0:
+            chosen.append(TemperatureLogitsWarper(params.temperature))
+        if params.top_k > 0:
+            chosen.append(TopKLogitsWarper(params.top_k))
+        if params.top_p < 1.0:
+            chosen.append(TopPLogitsWarper(params.top_p))
+        if params.min_p > 0.0:
+            chosen.append(MinPLogitsWarper(params.min_p))
+    return chosen
+
+
+def _is_greedy(params: SamplingParams) -> bool:
+    return params.temperature < _GREEDY_BELOW and params.repetition_penalty == 1.0
+
+
+def _letters_to_number(letters: str) -> int:
+    number = 0
+    for letter in letters:
+        number = number * 31 + ord(letter)
+    return number

@@ -1,0 +1,287 @@
+"""One visitor: an engine of their own, the run in progress, and when to forget them. Knows no web framework."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from engine.config import EngineConfig, SamplingParams
+from engine.engine import Engine
+from engine.errors import PagewalkError, RequestError
+from engine.events import Event
+from engine.model_loader import LoadedModel
+from engine.trace import Trace
+
+log = logging.getLogger("pagewalk.session")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """Everything a run depends on, so that a paused one is continued only if nothing was changed."""
+
+    prompts: tuple[str, ...]
+    config: EngineConfig
+    params: SamplingParams
+    chat: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Events since the update before it. `problem` is a sentence if the run broke off."""
+
+    events: list[Event]
+    running: bool
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on one process's visitors. idle_seconds: forgotten after; closed_seconds: the same once their tab is closed."""
+
+    max_sessions: int = 64
+    max_sequences: int = 7
+    idle_seconds: float = 1800.0
+    closed_seconds: float = 30.0
+
+
+class Session:
+    """Runs prompts on its own engine, in a thread of its own, one forward pass at a time.
+
+    `updates()` follows the run; `stop()` ends it after the pass in progress; `step_once()` does exactly one pass. The engine,
+    its pool and its cached blocks live on between runs while the model and the configuration stay the same.
+    """
+
+    def __init__(self) -> None:
+        self.token = secrets.token_urlsafe(18)
+        self.engine: Engine | None = None
+        self.run_id = ""
+        self.settings: RunSettings | None = None
+        self.last_seen = time.monotonic()
+        self.closed_at: float | None = None
+        self._stop = threading.Event()
+        self._news = threading.Condition()
+        self._worker: threading.Thread | None = None
+        self._problem: str | None = None
+        self._num_sent = 0
+        self.num_updates = 0
+
+    # ---- what the page reads ----------------------------------------------------------------------
+
+    @property
+    def trace(self) -> Trace | None:
+        return self.engine.trace if self.engine else None
+
+    @property
+    def running(self) -> bool:
+        return self._worker is not None and self._worker.is_alive()
+
+    @property
+    def paused(self) -> bool:
+        """A run begun with Step is waiting for its next pass."""
+        return not self.running and self.engine is not None and self.engine.has_unfinished_requests()
+
+    def events_so_far(self) -> tuple[list[Event], int]:
+        """Every event of the run that an update has already carried, and that update's number: what a reload needs."""
+        with self._news:
+            events = self.engine.trace.events[: self._num_sent] if self.engine else []
+            return list(events), self.num_updates
+
+    # ---- runs ---------------------------------------------------------------------------------------
+
+    def begin(self, model: LoadedModel, settings: RunSettings) -> None:
+        """Queues the prompts of a new run. Raises PagewalkError, with the run before it still there, if one cannot be accepted."""
+        if self.running:
+            raise RequestError("A run is in progress. Stop it first.")
+        if not settings.prompts:
+            raise RequestError("The prompt is empty. Type some text, or pick an example.")
+        same = self.engine is not None and self.engine.model is model and self.engine.config == settings.config
+        engine = self.engine if same and self.engine is not None else Engine(model, settings.config)
+        engine.check_prompts(settings.prompts, settings.params, settings.chat)
+        engine.reset(keep_cache=True)
+        with self._news:
+            self.engine, self.settings = engine, settings
+            self.run_id = secrets.token_urlsafe(6)
+            self._num_sent = self.num_updates = 0
+            self._problem = None
+            self._stop.clear()
+        for prompt in settings.prompts:
+            engine.add_request(prompt, settings.params, settings.chat)
+
+    def can_continue(self, model: LoadedModel, settings: RunSettings) -> bool:
+        """Whether a paused run is the very run that is asked for."""
+        return self.paused and self.engine is not None and self.engine.model is model and self.settings == settings
+
+    def start(self) -> None:
+        """Lets the run go on by itself until it ends or `stop()`."""
+        self._worker = threading.Thread(target=self._work, name=f"run-{self.run_id}", daemon=True)
+        self._worker.start()
+
+    def step_once(self) -> Update:
+        """One forward pass, in the caller's thread."""
+        if self.running:
+            raise RequestError("A run is in progress. Stop it first.")
+        assert self.engine is not None
+        try:
+            self.engine.step()
+        except Exception as error:  # whatever broke, the session and the other visitors go on
+            self._break_off(error)
+        return self._next_update(running=False)
+
+    def stop(self) -> None:
+        """Ends the run: at most the pass in progress is finished, then every block is free again."""
+        self._stop.set()
+        worker = self._worker
+        if worker is not None and worker.is_alive() and worker is not threading.current_thread():
+            worker.join()
+        elif self.engine is not None:
+            self._abort_all()
+
+    def updates(self, interval: float = 0.1) -> Iterator[Update]:
+        """Follows the run to its end, at most one update every `interval` seconds. Closing this iterator stops the run."""
+        try:
+            while True:
+                began = time.monotonic()
+                with self._news:
+                    self._news.wait_for(lambda: self._has_news() or not self.running, timeout=1.0)
+                running = self.running
+                if self._has_news() or not running:
+                    yield self._next_update(running)
+                if not running:
+                    return
+                self.last_seen = time.monotonic()
+                if (rest := interval - (time.monotonic() - began)) > 0:
+                    self._stop.wait(rest)
+        finally:
+            if self.running:
+                self.stop()
+
+    def _has_news(self) -> bool:
+        return self.engine is not None and len(self.engine.trace.events) > self._num_sent
+
+    def _next_update(self, running: bool) -> Update:
+        assert self.engine is not None
+        with self.engine.lock, self._news:
+            events = self.engine.trace.events[self._num_sent :]
+            self._num_sent += len(events)
+            self.num_updates += 1
+            return Update(events, running, self._problem)
+
+    def _work(self) -> None:
+        engine = self.engine
+        assert engine is not None
+        try:
+            while engine.has_unfinished_requests() and not self._stop.is_set():
+                engine.step()
+                with self._news:
+                    self._news.notify_all()
+        except Exception as error:  # whatever broke, the session and the other visitors go on
+            self._break_off(error)
+        finally:
+            self._abort_all()
+            with self._news:
+                self._news.notify_all()
+
+    def _break_off(self, error: Exception) -> None:
+        if isinstance(error, PagewalkError):
+            self._problem = str(error)
+        else:
+            log.exception("a run broke off")
+            self._problem = f"The run broke off ({type(error).__name__}). Press Generate to try again."
+        self._abort_all()
+
+    def _abort_all(self) -> None:
+        engine = self.engine
+        if engine is not None:
+            with engine.lock:
+                for request_id in list(engine.requests):
+                    engine.abort(request_id)
+
+
+@dataclass
+class SessionStore:
+    """Sessions by token, and who is looking at them. Idle and closed ones are forgotten by `sweep()`."""
+
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._by_viewer: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def of_viewer(self, viewer: str) -> Session:
+        """The session of one open page, made on first use. Raises PagewalkError when the host is full."""
+        self.sweep()
+        with self._lock:
+            session = self._sessions.get(self._by_viewer.get(viewer, ""))
+            if session is None:
+                if len(self._sessions) >= self.limits.max_sessions:
+                    raise PagewalkError(f"All {self.limits.max_sessions} places are taken. Try again in some minutes.")
+                session = Session()
+                self._sessions[session.token] = session
+                self._by_viewer[viewer] = session.token
+            session.last_seen, session.closed_at = time.monotonic(), None
+            return session
+
+    def by_token(self, token: str) -> Session:
+        """The session an unguessable token names. Raises PagewalkError if it is gone."""
+        with self._lock:
+            session = self._sessions.get(token)
+        if session is None:
+            raise PagewalkError("This session expired. Press Generate for a new run.")
+        session.last_seen = time.monotonic()
+        return session
+
+    def knows(self, token: str) -> bool:
+        return token in self._sessions
+
+    def readopt(self, token: str, viewer: str, patience: float = 1.5) -> Session | None:
+        """A reloaded page comes back to its session. One that another open page shows (a duplicated tab) is not handed out.
+
+        The old page's good-bye may arrive a little after the new page's first call: `patience`, in seconds.
+        """
+        deadline = time.monotonic() + patience
+        while self.knows(token):
+            with self._lock:
+                session = self._sessions.get(token)
+                if session is not None and session.closed_at is not None:
+                    self._by_viewer[viewer] = token
+                    session.last_seen, session.closed_at = time.monotonic(), None
+                    return session
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        return None
+
+    def close(self, viewer: str) -> None:
+        """The page is gone: its run stops now, the session is kept a little for a reload."""
+        with self._lock:
+            session = self._sessions.get(self._by_viewer.pop(viewer, ""))
+        if session is not None:
+            session.closed_at = time.monotonic()
+            session.stop()
+
+    def sweep(self) -> int:
+        """Forgets sessions that are idle or closed for too long; returns how many."""
+        now, gone = time.monotonic(), []
+        with self._lock:
+            for token, session in list(self._sessions.items()):
+                closed = session.closed_at is not None and now - session.closed_at > self.limits.closed_seconds
+                if closed or (now - session.last_seen > self.limits.idle_seconds and not session.running):
+                    gone.append(self._sessions.pop(token))
+            self._by_viewer = {viewer: token for viewer, token in self._by_viewer.items() if token in self._sessions}
+        for session in gone:
+            session.stop()
+        return len(gone)
+
+    @property
+    def num_sessions(self) -> int:
+        return len(self._sessions)
+
+
+def nonempty(prompts: Sequence[str]) -> tuple[str, ...]:
+    """The prompts somebody typed something into, in order."""
+    return tuple(prompt for prompt in prompts if prompt and prompt.strip())

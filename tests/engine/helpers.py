@@ -1,0 +1,153 @@
+"""What several of the engine's tests share: a scheduler without a model, an engine without a forward pass, a straight replay."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import torch
+
+from engine import Engine, EngineConfig, SamplingParams
+from engine.errors import RequestError
+from engine.events import Event, RequestPreempted
+from engine.model_loader import LoadedModel
+from engine.model_runner import ForwardResult
+from engine.request import Request
+from engine.scheduler import ScheduledRequest, Scheduler
+from engine.trace import CacheState, Trace
+
+
+class Rehearsal:
+    """A scheduler at work without a model: every sampled token is `token`, whatever was asked."""
+
+    def __init__(self, token: int = 7, max_model_len: int = 1 << 20, **settings) -> None:
+        defaults = {"watermark": 0.0, "free_order": "ascending", "enable_prefix_caching": False, "max_num_seqs": 64}
+        self.config = EngineConfig(**defaults | {"max_num_batched_tokens": 4096} | settings)
+        self.events: list[Event] = []
+        self.scheduler = Scheduler(self.config, max_model_len, self.events.append)
+        self.requests: list[Request] = []
+        self.token = token
+
+    def add(self, token_ids: int | Sequence[int], max_tokens: int = 1) -> Request:
+        """A number stands for that many tokens, no two requests alike."""
+        if isinstance(token_ids, int):
+            token_ids = [1000 * (len(self.requests) + 1) + i for i in range(token_ids)]
+        self.scheduler.check_fits(len(token_ids), max_tokens)
+        name = chr(ord("A") + len(self.requests))
+        request = Request(
+            name, "", list(token_ids), len(token_ids), SamplingParams(max_tokens=max_tokens), self.scheduler.new_table()
+        )
+        self.requests.append(request)
+        self.scheduler.add(request)
+        return request
+
+    def step(self) -> list[tuple[str, int, int]]:
+        """One pass; returns (request, start, number of tokens) of each planned chunk."""
+        scheduler = self.scheduler
+        scheduler.step += 1
+        plan = scheduler.schedule()
+        scheduler.commit(plan)
+        for item in plan:
+            if item.samples:
+                item.request.token_ids.append(self.token)
+                if item.request.num_output_tokens >= item.request.params.max_tokens:
+                    scheduler.finish(item.request, "done")
+        return [(item.request.request_id, item.start, item.num_tokens) for item in plan]
+
+    def run(self, limit: int = 1000) -> int:
+        """Steps until nothing is left; returns how many."""
+        while self.scheduler.num_unfinished:
+            assert self.scheduler.step < limit, "the run does not end"
+            assert self.step(), "a step planned nothing"
+        return self.scheduler.step
+
+    @property
+    def num_preemptions(self) -> int:
+        return sum(isinstance(event, RequestPreempted) for event in self.events)
+
+    @property
+    def num_recomputed_tokens(self) -> int:
+        return sum(request.num_recomputed_tokens for request in self.requests)
+
+
+def without_forward_pass(model: LoadedModel, config: EngineConfig, seed: int = 0) -> Engine:
+    """An engine whose forward pass is replaced by random logits: all of its books, none of the arithmetic.
+
+    Capture must be off, since nothing is computed.
+    """
+    engine = Engine(model, config)
+    rng = random.Random(seed)
+
+    def execute(plan: list[ScheduledRequest], capture: bool) -> ForwardResult:
+        assert not capture
+        num = sum(item.samples for item in plan)
+        logits = torch.zeros(num, model.vocab_size)
+        for row in range(num):
+            logits[row, rng.randrange(model.vocab_size)] = 1.0
+        return ForwardResult(logits, None)
+
+    engine.runner.execute = execute  # type: ignore[method-assign]
+    return engine
+
+
+def random_engine(
+    model: LoadedModel, seed: int, block_size: int, num_blocks: int, caching: bool, max_num_batched_tokens: int = 32
+) -> Engine:
+    """An engine without a forward pass, for `random_life`."""
+    config = EngineConfig(
+        block_size=block_size, num_blocks=num_blocks, enable_prefix_caching=caching, capture=False, seed=seed,
+        max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=4, watermark=0.1,
+    )  # fmt: skip
+    return without_forward_pass(model, config, seed)
+
+
+def random_life(engine: Engine, rng: random.Random, num_requests: int, check: Callable[[Engine], None]) -> None:
+    """Requests that share beginnings, arriving and aborted at any step; `check` after every step."""
+    beginnings = [[rng.randrange(200) for _ in range(12)] for _ in range(2)]
+    pending = num_requests
+    while pending or engine.has_unfinished_requests():
+        while pending and rng.random() < 0.5:
+            pending -= 1
+            prompt = rng.choice(beginnings)[: rng.randint(1, 12)] + [rng.randrange(200) for _ in range(rng.randint(0, 6))]
+            params = SamplingParams(max_tokens=rng.randint(1, 8), ignore_eos=rng.random() < 0.5)
+            try:
+                engine.add_request(prompt, params)
+            except RequestError:
+                assert len(prompt) + params.max_tokens - 1 > engine.config.num_slots
+        if engine.requests and rng.random() < 0.1:
+            engine.abort(rng.choice(list(engine.requests)))
+        engine.step()
+        check(engine)
+
+
+def replayed(trace: Trace, step: int | None = None) -> CacheState:
+    """Every event folded in from the beginning, without checkpoints; up to and including `step`."""
+    state = CacheState.empty(trace.header.num_blocks, trace.header.block_size)
+    for event in trace.events:
+        if step is not None and event.step > step:
+            break
+        state.apply(event)
+    return state
+
+
+def assert_replay_is_live(engine: Engine) -> None:
+    """Pool, tables, hashes, tokens and progress, from the events alone, against the live engine; independent of the audit."""
+    state, pool = replayed(engine.trace), engine.scheduler.pool
+    assert state.ref_cnt == pool.ref_cnt
+    assert state.block_hash == [content.block_hash if content else None for content in pool.content]
+    assert list(state.requests) == list(engine.requests)
+    for request_id, request in engine.requests.items():
+        seen = state.requests[request_id]
+        assert seen.block_table == request.block_table.block_ids
+        assert seen.tokens == request.token_texts
+        assert seen.status == request.status.value
+        assert seen.finish_reason == request.finish_reason
+        if seen.status != "finished":
+            assert seen.num_computed_tokens == request.num_computed_tokens
+
+
+def assert_all_free(engine: Engine) -> None:
+    """No block is held, and each of them stands once in the free queue."""
+    pool = engine.scheduler.pool
+    assert pool.ref_cnt == [0] * pool.num_blocks
+    assert sorted(pool.free_block_ids()) == list(range(pool.num_blocks))
