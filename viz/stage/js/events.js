@@ -1,0 +1,36 @@
+// The events list: what the engine did up to the shown step, and why; newest first, a fixed number of nodes.
+
+import { h, fmt, setText, setClass } from './dom.js';
+import { glyph } from './glyphs.js';
+
+const SHOWN = 40;
+
+export class EventsPane {
+  constructor(root, { onSeek }) {
+    this.list = root.querySelector('.events ol');
+    this.signature = '';
+    this.list.addEventListener('click', event => { const row = event.target.closest('.ev'); if (row) onSeek(Number(row.dataset.step)); });
+  }
+
+  render(story, step) {
+    const end = story.upTo(step), last = story.entries[end - 1], signature = `${end} ${step} ${last ? last.what : ''}`;
+    if (signature === this.signature) return;
+    this.signature = signature;
+    const entries = story.entries.slice(Math.max(0, end - SHOWN), end).reverse();
+    while (this.list.children.length > entries.length) this.list.lastChild.remove();
+    entries.forEach((entry, i) => this.#fill(this.list.children[i] ?? this.list.appendChild(blank()), entry, step));
+  }
+
+  #fill(row, entry, step) {
+    const [at, shape, text] = row.children, [what, why] = text.children;
+    setClass(row, `ev${entry.step === step ? ' now' : ''}${entry.bad ? ' bad' : ''}`);
+    row.dataset.step = entry.step;
+    setText(at, fmt(entry.step));
+    if (shape.dataset.kind !== entry.kind) { shape.dataset.kind = entry.kind; shape.replaceChildren(glyph(entry.kind)); }
+    setText(what, entry.what);
+    setText(why, entry.why ? `: ${noBreak(entry.why)}.` : '.');
+  }
+}
+
+const blank = () => h('li', 'ev', [h('span', 's'), h('span', 'g'), h('span', '', [h('b'), h('span', 'why')])]);
+const noBreak = text => text.replace(/\d+ [%/] \d+ = \d+|n = \d+/g, match => match.replace(/ /g, '\u00a0'));

@@ -1,0 +1,18 @@
+// Heights that CSS alone cannot know: the panes fill what the window leaves, the rows tell how many fit.
+
+import { isPhone } from './dom.js';
+
+const DOCK = 156, FRAME = 3, BOTTOM = 16, LEAST = 404, MOST = 720;
+
+export function paneHeight(root) {
+  if (window.innerWidth <= 1100) return root.style.removeProperty('--pane-h');
+  const notice = root.querySelector('.notice'), top = root.getBoundingClientRect().top + window.scrollY;
+  const height = window.innerHeight - top - (notice.hidden ? 0 : notice.getBoundingClientRect().height) - DOCK - FRAME - BOTTOM;
+  const value = `${Math.min(MOST, Math.max(LEAST, Math.floor(height)))}px`;
+  if (root.style.getPropertyValue('--pane-h') !== value) root.style.setProperty('--pane-h', value);
+}
+
+export function rowHeights(root, rows, blockSize) {
+  const phone = isPhone(root), narrow = window.innerWidth <= 1100, line = phone ? 32 : 27, lines = Math.ceil(Math.min(blockSize, blockSize) / (narrow ? 4 : 8));
+  return { head: phone ? 36 : 32, row: lines * line + (phone ? 1 : 0), fold: phone ? 33 : 27, available: phone ? 620 : rows.clientHeight - 8 };
+}

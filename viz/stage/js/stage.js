@@ -1,0 +1,313 @@
+// Mounts the Stage: one bus, one mirror, one clock, and the panes that draw from them, at most once a frame.
+
+import { Bus } from './mirror.js';
+import { Clock } from './clock.js';
+import { Pin } from './pin.js';
+import { PoolPane } from './poolpane.js';
+import { poolInput } from './poolinput.js';
+import { TokensPane } from './tokens.js';
+import { LookupPane } from './lookup.js';
+import { UsagePane } from './usagepane.js';
+import { EventsPane } from './events.js';
+import { Transport } from './transport.js';
+import { Notice } from './notice.js';
+import { Legend } from './legend.js';
+import { Status } from './status.js';
+import { Find } from './find.js';
+import { Walk } from './walk.js';
+import { Tip } from './tip.js';
+import { stageKeys, ensureTabStop, helpBox } from './keys.js';
+import { describeSlot } from './describe.js';
+import { readSkin } from './skin.js';
+import { visible } from './dom.js';
+import { paneHeight, rowHeights } from './sizes.js';
+import { readLink, copyLink } from './link.js';
+
+// A reloaded tab comes back to its session (app.py reads this on load); another tab or window never sees it.
+function rememberSession(token) {
+  try { sessionStorage.setItem('pagewalk-session', token); } catch { /* storage is switched off: a reload begins a new session */ }
+}
+
+const WELCOME = {
+  title: 'Click any token', text: 'Pagewalk walks from the token to the bytes of its key, one step at a time, and checks the answer.',
+  steps: [['1', 'Token', 'to its logical block: position // block size'], ['2', 'Block table', 'says which physical block holds it'], ['3', 'Slot', 'is one place in that block'], ['4', 'Key', 'is read at that byte address'], ['5', 'Weight', 'is checked against dense attention']],
+};
+
+class Stage {
+  constructor({ element, props, watch, trigger, server, upload }) {
+    this.root = element.querySelector('.stage');
+    this.root.pagewalk = this;                         // for tests and the console
+    Object.assign(this, { props, trigger, server, upload, frames: 0, scheduled: false, loading: false, hover: null });
+    this.clock = new Clock();
+    this.skin = readSkin(this.root);
+    this.#panes();
+    this.bus = new Bus({ onReset: (message, again) => this.#reset(message, again), onAppend: () => this.schedule(), onGap: have => this.#resync(have) });
+    this.#listen();
+    watch('value', () => this.bus.receive(props.value));
+    this.bus.receive(props.value);
+  }
+
+  #panes() {
+    const { root } = this, seek = step => this.seek(step);
+    this.pool = new PoolPane(root, { onView: () => this.schedule() });
+    this.pool.focusBlock = () => this.#focusBlock();
+    this.tokens = new TokensPane(root);
+    this.lookup = new LookupPane(root, { onChoose: () => this.schedule(), onAct: () => this.#follow() });
+    this.usage = new UsagePane(root, { onSeek: seek });
+    this.events = new EventsPane(root, { onSeek: seek });
+    this.transport = new Transport(root, { onButton: name => this.#transport(name), onAction: (name, button) => this.#action(name, button), actions: this.props.actions ?? [] });
+    this.notice = new Notice(root, { onNewest: () => this.newest(), onSeek: seek });
+    this.legend = new Legend(root);
+    this.status = new Status();
+    this.walk = new Walk(root);
+    this.tip = new Tip(root);
+    this.pin = new Pin({ ask: question => this.server?.stage_lookup?.(question), onAnswer: () => this.schedule() });
+    this.find = new Find(root, { search: text => this.#search(text), onFound: hit => { this.pinToken(hit.request, hit.position); this.#scrollTo(hit); } });
+    poolInput(this.pool, { onPick: hit => this.pick(hit), onHover: (hit, spoken) => this.#hoverSlot(hit, spoken), isEmpty: () => !this.state });
+  }
+
+  #listen() {
+    const { root } = this, rows = this.tokens.host;
+    rows.addEventListener('click', event => this.#clickRows(event));
+    rows.addEventListener('pointerover', event => this.#hoverRows(event));
+    rows.addEventListener('pointerleave', () => this.#setHover(null));
+    rows.addEventListener('scroll', () => this.schedule(), { passive: true });
+    this.lookup.body.addEventListener('scroll', () => this.schedule(), { passive: true });
+    const resized = new ResizeObserver(() => this.resize());
+    for (const element of [root, root.parentElement, this.pool.wrap, this.usage.chart, rows]) resized.observe(element);
+    new IntersectionObserver(() => this.resize()).observe(root);       // first shown in another tab
+    window.addEventListener('resize', () => this.resize());
+    new MutationObserver(() => this.#theme()).observe(document.body, { attributes: true, attributeFilter: ['class'] });
+    document.fonts?.ready.then(() => this.#theme());
+    stageKeys(root, { step: by => this.seek(this.clock.step + by), play: () => this.#transport('play'), clear: () => this.clear(), find: () => this.find.open(), help: () => this.#help() });
+  }
+
+  async #reset(message, again) {
+    const { mirror, header } = this.bus;
+    if (!again) { this.clock.reset(mirror.newest); this.pin.clear(); this.tokens.reset(); this.hover = null; }
+    if (message.session) rememberSession(message.session);
+    this.lookup.invalidate();
+    this.tokens.subtitle.textContent = `in reading order, ${header.block_size} to a logical block`;
+    this.lookup.setModel(header);
+    const figures = message.figures ?? header.figures ?? this.figures;
+    const shape = `${header.num_blocks} ${header.block_size}`;
+    if (figures && shape !== this.shape) {
+      this.shape = shape;
+      this.figures = figures;
+      this.loading = true;
+      await this.pool.setFigure(figures.pool, false);
+      await this.usage.setFigure(figures.usage);
+      this.loading = false;
+    }
+    this.usage.drawn = null;
+    if (!this.linked && message.kind === 'snapshot') { this.linked = true; this.#restore(readLink()); }
+    this.resize();
+  }
+
+  #resync(have) {
+    clearTimeout(this.gap);
+    this.gaps = (this.gaps ?? 0) + 1;
+    this.gap = setTimeout(() => this.trigger('resync', { run: this.bus.run, have }), 150);
+  }
+
+  #theme() { this.skin = readSkin(this.root); this.schedule(); }
+
+  resize() { if (this.root.clientWidth) { paneHeight(this.root); this.schedule(); } }
+
+  schedule() {
+    if (this.scheduled) return;
+    this.scheduled = true;
+    requestAnimationFrame(now => { this.scheduled = false; this.#frame(now); });
+  }
+
+  #frame(now) {
+    const { bus, clock, root } = this, { mirror } = bus;
+    if (!mirror || this.loading || !root.clientWidth) return;
+    this.frames++;
+    const again = clock.tick(mirror.newest, now), step = clock.step, state = mirror.stateAt(step), following = clock.mode === 'following';
+    this.state = state;
+    const view = this.pin.view(state), pinned = view ? { request: view.request, position: view.position, query: view.query ?? null } : null;
+    if (this.notice.render({ message: bus.notice, state, step, newest: mirror.newest, running: bus.running, following })) paneHeight(root);
+    root.toggleAttribute('data-past', step < mirror.newest && !following);
+    root.toggleAttribute('data-empty', !state.requests.length);
+    this.tokens.render(state, pinned, rowHeights(root, this.tokens.host, state.blockSize));
+    ensureTabStop(this.tokens.host);
+    const place = view && view.block !== null && (view.held || this.#still(state, view)) ? { block: view.block, offset: view.offset } : null;
+    const spot = place ?? (this.pin.note ? { block: this.pin.note.block, offset: Math.max(0, this.pin.note.offset) } : null);
+    this.pool.draw({ state, version: `${bus.run} ${step} ${state === mirror.live ? mirror.log.length : ''}`, pin: spot, hover: this.hover, fade: view ? state.indexOf.get(view.request) : -1 }, this.skin);
+    this.legend.render(state.counts, this.skin);
+    this.#lookup(state, view, following);
+    this.events.render(mirror.story, step);
+    const wait = this.usage.draw(mirror, step, this.skin, following);
+    if (wait) { clearTimeout(this.later); this.later = setTimeout(() => this.schedule(), wait); }
+    this.transport.render({ step, newest: mirror.newest, moving: clock.mode === 'playing' || (following && bus.running), follow: following });
+    this.status.render({ header: bus.header, running: bus.running, newest: mirror.newest, mirror });
+    this.#walk(view, place);
+    if (this.animate && place) { this.animate = false; this.walk.animate(); }
+    if (again) this.schedule();
+  }
+
+  // A freed block still holds the bytes until another sequence takes it.
+  #still(state, view) {
+    const owner = state.owner[view.block];
+    return state.requests[owner]?.id === view.request && state.logical[view.block] === Math.floor(view.position / state.blockSize);
+  }
+
+  #lookup(state, view, following) {
+    const { bus, lookup } = this;
+    this.layer = Number(lookup.layer.value);
+    this.headIndex = Number(lookup.head.value);
+    if (this.pin.note) return lookup.message(this.pin.note);
+    if (!view) return lookup.empty(state.requests.length ? { ...WELCOME, action: this.#suggestion(state) } : { ...WELCOME, title: 'Nothing to look up yet', text: 'No tokens yet. Pick an example or press Generate.' });
+    if (view.reason) return lookup.message({ title: `${view.request}:${view.position}`, text: view.reason });
+    const place = `${view.held} ${state.owner[view.block]} ${state.ref[view.block] > 0}`;
+    this.pin.lookup(view, { session: bus.session, run: bus.run, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);
+    lookup.lookup(state, view, this.pin.answer);
+  }
+
+  #walk(view, place) {
+    if (!view || view.block === null || this.pin.note) return this.walk.clear();
+    const logical = Math.floor(view.position / this.state.blockSize);
+    this.walk.draw(this.pool, { token: this.tokens.token(view.request, view.position), cell: this.tokens.cell(view.request, logical), block: place ? place.block : null, offset: view.offset });
+  }
+
+  // ---- what a person does
+
+  pinToken(request, position) {
+    const r = this.state?.request(request);
+    if (!r) return;
+    this.pin.set(request, position, Math.max(position, r.computed - 1));
+    const view = this.pin.view(this.state);
+    if (view?.block !== null && view?.block !== undefined) this.pool.reveal(view.block);
+    this.animate = true;
+    this.root.dataset.touched = '';
+    this.schedule();
+  }
+
+  pick({ block, offset }) {
+    const { state, pool } = this;
+    if (!state) return;
+    const small = pool.g.level === 'blocks';
+    if (small) { if (pool.coarse) pool.coarse = false; else pool.zoomToBlock(block, 'slots'); }
+    const slot = small && offset < 0 ? 0 : small ? 0 : offset, about = describeSlot(state, block, slot);
+    if (about.token) return this.pinToken(about.token.request.id, about.token.position);
+    this.pin.say({ title: about.what.replace(/^b/, 'B'), text: about.text, block, offset: slot });
+    this.schedule();
+  }
+
+  clear() {
+    if (this.find.isOpen) return this.find.close();
+    if (this.helpOpen) return this.#help();
+    if (this.pin.target || this.pin.note) this.pin.clear();
+    else this.tokens.opened.clear();
+    this.schedule();
+  }
+
+  seek(step) { if (!this.bus.mirror) return; this.clock.seek(step, this.bus.mirror.newest); this.schedule(); }
+  newest() { this.clock.follow(this.bus.mirror.newest); this.schedule(); }
+
+  #transport(name) {
+    const { clock, bus } = this;
+    if (!bus.mirror) return;
+    if (name === 'first') this.seek(0);
+    else if (name === 'prev') this.seek(clock.step - 1);
+    else if (name === 'next') this.seek(clock.step + 1);
+    else if (name === 'last') this.newest();
+    else { clock.toggle(bus.mirror.newest, bus.running); this.schedule(); }
+  }
+
+  async #action(name, button) {
+    if (name === 'keys') return this.#help();
+    if (name === 'link') return copyLink(button, { step: this.clock.step, pin: this.pin.target, layer: this.layer, head: this.headIndex, header: this.bus.header });
+    if (name === 'export') return this.trigger('export_run', { run: this.bus.run });
+    const input = Object.assign(document.createElement('input'), { type: 'file', accept: '.pagewalk' });
+    input.addEventListener('change', async () => {
+      const file = input.files[0];
+      if (file) this.trigger('import_run', { name: file.name, path: (await this.upload(file)).path });
+    });
+    input.click();
+  }
+
+  #help() {
+    if (this.helpOpen) { this.helpOpen.remove(); this.helpOpen = null; return; }
+    this.helpOpen = helpBox(() => this.#help());
+    this.root.append(this.helpOpen);
+    this.helpOpen.querySelector('button').focus();
+  }
+
+  #clickRows(event) {
+    const token = event.target.closest('.tok[data-position]'), cell = event.target.closest('.cell'), fold = event.target.closest('.fold'), head = event.target.closest('.seq');
+    if (token) this.pinToken(token.dataset.request, Number(token.dataset.position));
+    else if (cell) this.pinToken(cell.dataset.request, Number(cell.dataset.logical) * this.state.blockSize);
+    else if (fold) { this.tokens.open(fold.dataset.request, Number(fold.dataset.first), Number(fold.dataset.last)); this.schedule(); }
+    else if (head) { this.tokens.close(head.querySelector('.letter').textContent); this.schedule(); }
+  }
+
+  #hoverRows(event) {
+    const { state } = this, token = event.target.closest('.tok[data-position]'), cell = event.target.closest('.cell');
+    if (!state || (!token && !cell)) return this.#setHover(null);
+    const r = state.request((token ?? cell).dataset.request), position = token ? Number(token.dataset.position) : -1;
+    const block = token ? r?.table[Math.floor(position / state.blockSize)] : Number(cell.dataset.physical);
+    const written = token ? position < (r?.computed ?? 0) : true;
+    this.#setHover(block === undefined || !written ? null : { block, offset: token ? position % state.blockSize : -1 });
+  }
+
+  #hoverSlot(hit, spoken) {
+    const { state, pool } = this;
+    if (!hit || !state) { this.tip.hide(); return this.#setHover(null); }
+    const about = describeSlot(state, hit.block, pool.g.level === 'blocks' ? -1 : hit.offset, this.bus.mirror);
+    this.tip.show(pool, hit, about, pool.g.level === 'blocks');
+    if (spoken) this.tip.announce(about);
+    this.#setHover(hit, about.token);
+  }
+
+  #setHover(hit, token) {
+    const key = JSON.stringify(hit);
+    if (key === JSON.stringify(this.hover)) return;
+    this.hover = hit;
+    for (const old of this.root.querySelectorAll('[data-hover]')) old.removeAttribute('data-hover');
+    if (hit) {
+      for (const cell of this.tokens.host.querySelectorAll(`.cell[data-physical="${hit.block}"]`)) cell.setAttribute('data-hover', '');
+      if (token) this.tokens.token(token.request.id, token.position)?.setAttribute('data-hover', '');
+    }
+    this.schedule();
+  }
+
+  #search(text) {
+    const { state } = this, wanted = text.toLowerCase(), hits = [];
+    if (!state || !wanted) return hits;
+    for (const r of state.requests) for (let p = 0; p < r.length; p++) if (visible(state.texts.get(r.id)[p]).text.toLowerCase().includes(wanted)) hits.push({ request: r.id, position: p });
+    return hits;
+  }
+
+  #scrollTo({ request, position }) { requestAnimationFrame(() => this.tokens.token(request, position)?.scrollIntoView({ block: 'nearest' })); }
+
+  #suggestion(state) {
+    const r = state.requests.find(q => q.computed > 1);
+    if (!r) return null;
+    const position = Math.min(17, Math.floor(r.computed / 2));
+    this.suggested = { request: r.id, position };
+    return { id: 'follow', label: `Follow ${r.id}:${position} “${visible(state.texts.get(r.id)[position]).text}”` };
+  }
+
+  #follow() { if (this.suggested) this.pinToken(this.suggested.request, this.suggested.position); }
+
+  #focusBlock() {
+    const { state } = this, view = state && this.pin.view(state);
+    if (view?.block !== null && view?.block !== undefined) return view.block;
+    if (this.pin.note) return this.pin.note.block;
+    if (!state) return 0;
+    if (state.fresh.length) return Math.floor(state.fresh[0] / state.blockSize);
+    return Math.max(0, state.ref.findIndex(n => n > 0));
+  }
+
+  #restore(link) {
+    if (!link) return;
+    if (link.layer !== null) this.lookup.layer.value = String(link.layer);
+    if (link.head !== null) this.lookup.head.value = String(link.head);
+    if (link.step !== null) this.clock.seek(link.step, this.bus.mirror.newest);
+    if (link.request) { const r = this.bus.mirror.stateAt(this.clock.step).request(link.request); if (r) this.pin.set(link.request, link.position, r.computed - 1); }
+  }
+}
+
+window.Pagewalk = Object.assign(window.Pagewalk ?? {}, { mount: gradio => new Stage(gradio) });

@@ -1,0 +1,49 @@
+// What happened and why, a line each: the events list and the lane under the chart. Pure.
+
+const count = (n, word) => `${n.toLocaleString('en-US')} ${word}${n === 1 ? '' : 's'}`;
+const few = ids => (ids.length <= 4 ? ids.join(', ') : `${ids.slice(0, 3).join(', ')} … ${ids[ids.length - 1]}`);
+const noStop = text => String(text ?? '').replace(/\.\s*$/, '');
+
+export class Story {
+  constructor() { this.entries = []; }
+
+  // Call before the state folds the event: a request that still waits resumes with this one.
+  add(event, state) {
+    const [type, step] = event, tell = TELL[type];
+    if (!tell) return;
+    const id = event[2], request = typeof id === 'string' ? state.request(id) : undefined;
+    if ((type === 'BlockAllocated' || type === 'BlockTouched') && request && request.status === 'waiting' && request.preemptedAt !== null) {
+      this.#push({ step, kind: 'resume', request: id, what: `${id} resumed`, why: `${count(request.length, 'token')} to recompute, less what is still cached` });
+    }
+    const entry = tell(event, state);
+    if (!entry) return;
+    const last = this.entries[this.entries.length - 1];
+    if (entry.kind === 'alloc' && last && last.kind === 'alloc' && last.step === step && last.request === entry.request) {
+      last.blocks.push(...entry.blocks);
+      last.what = `${entry.request} takes blocks ${few(last.blocks)}`;
+      last.why = `${count(last.blocks.length, 'block')} from logical block ${last.logical} on: ${last.reason}`;
+    } else this.#push({ step, ...entry });
+  }
+
+  #push(entry) { this.entries.push(entry); }
+
+  // Index after the last entry of `step`.
+  upTo(step) {
+    let lo = 0, hi = this.entries.length;
+    while (lo < hi) { const mid = (lo + hi) >> 1; if (this.entries[mid].step <= step) lo = mid + 1; else hi = mid; }
+    return lo;
+  }
+}
+
+const TELL = {
+  RequestAdded: ([, , id, , , texts, max]) => ({ kind: 'add', request: id, what: `${id} joins`, why: `${count(texts.length, 'prompt token')}, up to ${max.toLocaleString('en-US')} new` }),
+  RequestRefused: ([, , , reason]) => ({ kind: 'refused', bad: true, what: 'Refused', why: noStop(reason) }),
+  PrefixHit: ([, , id, , blocks, reason]) => ({ kind: 'hit', request: id, what: `${id} reuses ${blocks.length === 1 ? 'block' : 'blocks'} ${few(blocks)}`, why: noStop(reason) }),
+  BlockAllocated: ([, , id, logical, block, reason]) => ({
+    kind: 'alloc', request: id, blocks: [block], logical, reason: noStop(reason), what: `${id} takes block ${block}`, why: noStop(reason),
+  }),
+  BlockRemoved: ([, , , blocks, reason]) => ({ kind: 'evict', what: `${blocks.length === 1 ? 'Block' : 'Blocks'} ${few(blocks)} evicted`, why: noStop(reason) }),
+  AllBlocksCleared: () => ({ kind: 'evict', what: 'Prefix cache cleared', why: 'every cached block is free again' }),
+  RequestPreempted: ([, , id, , reason]) => ({ kind: 'preempt', bad: true, request: id, what: `${id} preempted`, why: noStop(reason) }),
+  RequestFinished: ([, , id, finish, reason]) => ({ kind: 'finish', request: id, what: `${id} finished`, why: noStop(reason) || finish }),
+};

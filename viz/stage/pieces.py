@@ -1,0 +1,33 @@
+"""The pieces board: every part of the Stage in every state, built by the Stage's own functions.
+
+python -m viz.stage.pieces        # PORT=7880; ?__theme=dark for dark
+"""
+
+from __future__ import annotations
+
+import os
+
+import gradio as gr
+
+from viz.stage.stage import HERE
+from viz.theme import STAGE_JS, head, page_css, theme
+
+ON_LOAD = "const start = () => (window.Pagewalk?.pieces ? window.Pagewalk.pieces(element) : setTimeout(start, 20)); start();"
+
+
+def build() -> gr.Blocks:
+    icons = (HERE / "stage.html").read_text(encoding="utf-8").split("</svg>", 1)[0] + "</svg>"
+    with gr.Blocks(title="Pagewalk: pieces", fill_width=True) as demo:
+        gr.HTML(None, html_template=f'{icons}<div class="board pw"></div>', js_on_load=ON_LOAD, apply_default_css=False)
+    return demo
+
+
+def board_head() -> str:
+    pieces = (STAGE_JS / "pieces.js").resolve()
+    return f'{head()}<script type="module" src="gradio_api/file={pieces}"></script>\n'
+
+
+if __name__ == "__main__":
+    build().launch(
+        server_port=int(os.environ.get("PORT", "7880")), theme=theme(), css=page_css(), head=board_head(), quiet=True
+    )

@@ -1,0 +1,60 @@
+"""The Stage: one gr.HTML that owns tokens, block table, pool, lookup, usage and events.
+
+`value` is a message bus (see `viz.deltas`), not content: the template never shows it. JavaScript folds the messages
+into a mirror of the run and draws from there; `server_functions` answer a lookup's numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from viz.palette import SEQUENCES
+from viz.pool import pool_figure
+from viz.usage import usage_figure
+
+HERE = Path(__file__).parent
+
+
+def figures(num_blocks: int, block_size: int) -> dict[str, Any]:
+    """The base Plotly figures as JSON values."""
+    return {"pool": _plain(pool_figure(num_blocks, block_size)), "usage": _plain(usage_figure(num_blocks))}
+
+
+class Stage(gr.HTML):
+    """See the module. Events: `resync` (the page lost a message), `export_run`, `import_run`.
+
+    Gradio calls `cls(**kwargs)` again for every property update, so the constructor takes every keyword.
+    """
+
+    def __init__(self, value: Any = None, **kwargs: Any) -> None:
+        defaults: dict[str, Any] = {
+            "html_template": (HERE / "stage.html").read_text(encoding="utf-8"),
+            "css_template": "",
+            "js_on_load": (HERE / "on_load.js").read_text(encoding="utf-8"),
+            "apply_default_css": False,
+            "elem_id": "stage",
+            "actions": [],
+            "palette": list(SEQUENCES),
+        }
+        super().__init__(value if value is not None else {"kind": "none"}, **{**defaults, **kwargs})
+
+    def postprocess(self, value: Any) -> Any:
+        """Messages that begin a view carry the base figures of their pool."""
+        if isinstance(value, dict) and value.get("kind") in ("snapshot", "empty"):
+            header = value["header"]
+            return {**value, "figures": figures(header["num_blocks"], header["block_size"])}
+        return value
+
+    def preprocess(self, payload: Any) -> Any:
+        return payload
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "object", "description": "A message of the Stage's bus (viz.deltas)."}
+
+
+def _plain(figure: Any) -> dict[str, Any]:
+    return json.loads(figure.to_json())
