@@ -3,16 +3,21 @@
     python -m benchmarks.cpu_generate [--dtype float32] [--new-tokens 32] [--repeats 5]
 
 Rows are interleaved repeat by repeat, so that a busy machine slows all alike; medians are printed, and ratios are what counts.
-The second table is what recording, capture and streaming to the page cost: the same run with each switched off.
+The second table is what capture, recording and streaming to the page cost: the same run bare, with capture, and as the page
+does it, with a client in another process that reads every message of the bus.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
+import httpx
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -20,6 +25,7 @@ from engine import Engine, EngineConfig, SamplingParams, load_model
 from engine.model_loader import LoadedModel
 
 PROMPT = "The history of the city begins long before the first stone of its old bridge was laid across the river, when"
+Run = Callable[[], float]
 
 
 def main() -> None:
@@ -31,57 +37,115 @@ def main() -> None:
 
     model = load_model(dtype=args.dtype)
     peer = AutoModelForCausalLM.from_pretrained(model.path, dtype=model.dtype).eval()
-    print(
-        f"{model.name}, {args.dtype}, {torch.get_num_threads()} threads, {args.new_tokens} new tokens, median of {args.repeats}\n"
-    )
-    print(
-        f"{'batch':>5}  {'transformers':>13}  {'engine':>9}  {'engine, capture off':>20}  {'ratio':>6}  {'capture costs':>13}"
-    )
+    print(f"{model.name}, {args.dtype}, {torch.get_num_threads()} threads, {args.new_tokens} new tokens, {args.repeats} repeats\n")
+    print(f"{'batch':>5}  {'transformers':>13}  {'engine':>10}  {'ratio':>6}")
     for batch in (1, 4):
-        medians = compare(
+        medians, ratios = compare(
             {
-                "transformers": lambda: run_transformers(model, peer, batch, args.new_tokens),
-                "engine": engine_runner(model, batch, args.new_tokens, capture=True),
-                "bare": engine_runner(model, batch, args.new_tokens, capture=False),
+                "engine": engine_run(model, batch, args.new_tokens),
+                "transformers": transformers_run(model, peer, batch, args.new_tokens),
             },
             args.repeats,
         )
         speed = {name: batch * args.new_tokens / seconds for name, seconds in medians.items()}
-        print(
-            f"{batch:>5}  {speed['transformers']:>9.1f} t/s  {speed['engine']:>5.1f} t/s  {speed['bare']:>16.1f} t/s"
-            f"  {speed['engine'] / speed['transformers']:>5.2f}x  {medians['engine'] / medians['bare'] - 1:>12.1%}"
-        )
+        row = f"{batch:>5}  {speed['transformers']:>9.1f} t/s  {speed['engine']:>6.1f} t/s  {ratios['transformers']:>5.2f}x"
+        print(row, flush=True)
+    del peer
+
+    print("\nWhat telling the story costs, batch 4\n")
+    runs = {
+        "bare engine": engine_run(model, 4, args.new_tokens, capture=False),
+        "with capture": engine_run(model, 4, args.new_tokens),
+        "capture and page": page_run(model, 4, args.new_tokens),
+    }
+    medians, ratios = compare(runs, args.repeats)
+    for name, seconds in medians.items():
+        print(f"{name:>17}  {seconds / args.new_tokens * 1e3:>7.1f} ms a step  {ratios[name] - 1:>+7.1%}")
 
 
-def compare(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, interleaved, after one warm-up of each."""
+def compare(runs: dict[str, Run], repeats: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Interleaved, after one warm-up of each: median seconds, and the median over repeats of the ratio to the first one."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in range(repeats + 1):
         for name, run in runs.items():
-            started = time.perf_counter()
-            run()
+            took = run()
             if repeat:
-                seconds[name].append(time.perf_counter() - started)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+                seconds[name].append(took)
+    first = next(iter(seconds.values()))
+    ratios = {name: statistics.median(v / f for v, f in zip(values, first, strict=True)) for name, values in seconds.items()}
+    return {name: statistics.median(values) for name, values in seconds.items()}, ratios
 
 
-def engine_runner(model: LoadedModel, batch: int, new_tokens: int, capture: bool) -> Callable[[], None]:
+def engine_run(model: LoadedModel, batch: int, new_tokens: int, capture: bool = True) -> Run:
+    """Seconds of all steps of one run."""
     engine = Engine(model, EngineConfig(capture=capture, enable_prefix_caching=False))
     params = SamplingParams(max_tokens=new_tokens, ignore_eos=True)
 
-    def run() -> None:
+    def run() -> float:
+        started = time.perf_counter()
         engine.generate([PROMPT] * batch, params)
+        took = time.perf_counter() - started
         engine.reset()
+        return took
 
     return run
 
 
-@torch.inference_mode()
-def run_transformers(model: LoadedModel, peer: torch.nn.Module, batch: int, new_tokens: int) -> None:
+def transformers_run(model: LoadedModel, peer: Any, batch: int, new_tokens: int) -> Run:
     tokens = model.tokenizer([PROMPT] * batch, return_tensors="pt")
-    peer.generate(  # type: ignore[operator]
-        **tokens, max_new_tokens=new_tokens, min_new_tokens=new_tokens, do_sample=False, pad_token_id=0
-    )
+
+    def run() -> float:
+        started = time.perf_counter()
+        peer.generate(**tokens, max_new_tokens=new_tokens, min_new_tokens=new_tokens, do_sample=False, pad_token_id=0)
+        return time.perf_counter() - started
+
+    return run
+
+
+def page_run(model: LoadedModel, batch: int, new_tokens: int) -> Run:
+    """Seconds from the first to the last step of a run that the page's own Generate began, streamed to another process."""
+    from app import MAX_SEQUENCES, Host, build
+    from engine.model_shelf import ModelShelf
+
+    host = Host(ModelShelf.of(model))
+    demo = build(host)
+    demo.queue(default_concurrency_limit=8)
+    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False)
+    index = next(d["id"] for d in demo.get_config_file()["dependencies"] if d["api_name"] == "page_generate")
+    prompts = [PROMPT] * batch + [""] * (MAX_SEQUENCES - batch)
+    values = ["", *prompts, 128, 16, new_tokens, 0.0, 1.0, 0, 0, False, False, True]
+    stamps: list[float] = []
+    step = Engine.step
+
+    def stamped(self: Engine) -> Any:
+        stamps.append(time.perf_counter())
+        out = step(self)
+        stamps.append(time.perf_counter())
+        return out
+
+    def run() -> float:
+        stamps.clear()
+        Engine.step = stamped  # type: ignore[method-assign]
+        reader = multiprocessing.get_context("spawn").Process(target=follow, args=(url, index, values, "benchmark"))
+        reader.start()
+        reader.join()
+        Engine.step = step  # type: ignore[method-assign]
+        if reader.exitcode or len(stamps) != 2 * new_tokens:
+            raise RuntimeError(f"The page's run was not followed to its end: {len(stamps) // 2} steps of {new_tokens}.")
+        return stamps[-1] - stamps[0]
+
+    return run
+
+
+def follow(url: str, index: int, values: list[Any], session_hash: str) -> None:
+    """Presses Generate as a browser does, and reads the stream to its end."""
+    join = {"data": values, "fn_index": index, "session_hash": session_hash}
+    with httpx.Client(base_url=url, timeout=600) as client:
+        client.post("gradio_api/queue/join", json=join).raise_for_status()
+        with client.stream("GET", "gradio_api/queue/data", params={"session_hash": session_hash}) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data:") and json.loads(line[5:]).get("msg") == "process_completed":
+                    return
 
 
 if __name__ == "__main__":

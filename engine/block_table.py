@@ -48,7 +48,7 @@ class BlockTable:
         """The flat slots of positions start..stop-1."""
         if start >= stop:
             return []
-        if not (0 <= start and stop <= self.capacity):
+        if not (start >= 0 and stop <= self.capacity):
             raise IndexError(f"Positions {start}..{stop - 1} have no slots: the table maps {self.capacity} positions.")
         size = self.block_size
         out: list[int] = []

@@ -17,7 +17,7 @@ class EngineConfig:
     """Sizes and policies of one engine.
 
     block_size: slots a block. num_blocks: blocks in the pool. max_num_seqs: requests running at once.
-    max_num_batched_tokens: tokens one forward pass may compute. max_model_len: longest prompt + output, None for the model's own.
+    max_num_batched_tokens: tokens one forward pass may compute. max_model_len: longest prompt + output, None: the model's.
     watermark: share of the pool kept free when a waiting request is admitted, while others run.
     free_order: order in which a fresh pool hands out its blocks; "shuffled" (by `seed`) makes the indirection visible.
     capture: keep q, k, v and the attention output of every token on the host, up to `capture_bytes`, for exact lookups.

@@ -57,7 +57,10 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class RequestOutput:
-    """finish_reason: "stop", "length", "abort", "error" (no token could be chosen), or None while it runs. text excludes stop strings and special tokens."""
+    """finish_reason: "stop", "length", "abort", "error" (no token could be chosen), or None while it runs.
+
+    text excludes stop strings and special tokens.
+    """
 
     request_id: str
     prompt: str

@@ -194,7 +194,8 @@ def from_wire(row: Any) -> Event:
     if len(values) != len(fields):
         raise RecordingError(f"Not a recording: {name} has {len(values)} fields, expected {len(fields)}.")
     return EVENT_TYPES[name](**{
-        field: _checked(value, str(kind), f"{name}.{field}") for (field, kind), value in zip(fields.items(), values, strict=True)
+        field: _checked(value, str(kind), f"{name}.{field}")
+        for (field, kind), value in zip(fields.items(), values, strict=True)
     })  # fmt: skip
 
 

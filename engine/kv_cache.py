@@ -6,7 +6,9 @@ import torch
 
 
 class PagedKVCache:
-    """`k_pool[layer]` and `v_pool[layer]`: [num_slots, num_kv_heads, head_dim], contiguous. Slot = block_id * block_size + offset.
+    """`k_pool[layer]` and `v_pool[layer]`: [num_slots, num_kv_heads, head_dim], contiguous.
+
+    Slot = block_id * block_size + offset.
 
     Heads are stored once per KV head. Slots nobody wrote hold whatever the memory held, NaN perhaps; they must never matter.
     """

@@ -129,7 +129,8 @@ def look_up(
     request = trace.latest.requests.get(request_id) if isinstance(request_id, str) else None
     if request is None:
         raise LookupFailed(
-            f"There is no sequence {str(request_id)[:40]} in this run. Pick one of: {', '.join(trace.latest.requests) or 'none yet'}."
+            f"There is no sequence {str(request_id)[:40]} in this run. "
+            f"Pick one of: {', '.join(trace.latest.requests) or 'none yet'}."
         )
     if not 0 <= layer < header.num_layers:
         raise LookupFailed(f"Layer {layer} does not exist: the model has layers 0 to {header.num_layers - 1}.")
@@ -231,12 +232,14 @@ def _check_positions(capture: Capture, request: RequestState, query_position: in
                 raise LookupFailed(f"{name}:{position} never got a slot: {name} ended before a step computed it.")
             if position == last and position >= request.num_prompt_tokens:
                 raise LookupFailed(
-                    f"{name}:{position} was sampled in this step and has no slot yet. It gets one when it is read in the next step."
+                    f"{name}:{position} was sampled in this step and has no slot yet. "
+                    "It gets one when it is read in the next step."
                 )
             raise LookupFailed(f"{name}:{position} has no slot yet. It gets one when a step computes it.")
     if key_position > query_position:
         raise LookupFailed(
-            f"The query {name}:{query_position} cannot see {name}:{key_position}: a token attends to itself and those before it."
+            f"The query {name}:{query_position} cannot see {name}:{key_position}: "
+            "a token attends to itself and those before it."
         )
 
 

@@ -51,8 +51,9 @@ class ModelRunner:
         except (RuntimeError, MemoryError):
             per_slot = 2 * model.num_layers * model.num_kv_heads * model.head_dim * model.dtype.itemsize
             raise ConfigError(
-                f"A pool of {config.num_blocks:,} blocks of {config.block_size} takes {config.num_slots * per_slot / 2**30:,.1f} "
-                f"GiB, which {model.device} cannot give. Use fewer or smaller blocks."
+                f"A pool of {config.num_blocks:,} blocks of {config.block_size} takes "
+                f"{config.num_slots * per_slot / 2**30:,.1f} GiB, which {model.device} cannot give. "
+                "Use fewer or smaller blocks."
             ) from None
         register()
         if model.model.config._attn_implementation != ATTENTION_NAME:

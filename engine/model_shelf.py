@@ -40,6 +40,14 @@ class ModelShelf:
         self._loadings: dict[str | None, _Loading] = {}
         self._lock = threading.Lock()
 
+    @classmethod
+    def of(cls, model: LoadedModel) -> ModelShelf:
+        """A shelf whose default is this model, loaded already."""
+        shelf = cls()
+        loading = shelf._loadings[None] = _Loading(text="loaded", model=model)
+        loading.done.set()
+        return shelf
+
     def request(self, name: str | None) -> LoadingStatus:
         """Starts loading if nobody did, and says how far it is. Returns at once."""
         with self._lock:

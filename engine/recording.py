@@ -1,7 +1,7 @@
 """Recordings: a zip of JSON lines (the events) and safetensors (the captured vectors). No pickle, nothing executed.
 
-header.json          {"format": "pagewalk", "version": 1, "header": {...}, "num_events": n, "captured": [[id, position, step], ...],
-                      "scales": [one a layer]}
+header.json          {"format": "pagewalk", "version": 1, "header": {...}, "num_events": n,
+                      "captured": [[id, position, step], ...], "scales": [one a layer]}
 events.jsonl         one event a line, engine.events.to_wire
 capture.safetensors  "rows" [layers, captured rows, n_q + 2 n_kv + n_q, head_dim]; may be absent
 """

@@ -15,7 +15,6 @@ from transformers import (
 from engine.config import SamplingParams
 from engine.request import Request
 
-
 _GREEDY_BELOW = 1e-4
 """A lower temperature draws the best token anyway, and dividing by it overflows."""
 

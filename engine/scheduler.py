@@ -74,8 +74,8 @@ class Scheduler:
         needed = -(-(total - 1) // size)  # the last token is sampled, never written
         if needed > self.config.num_blocks:
             raise RequestError(
-                f"{num_prompt_tokens:,} prompt tokens and {max_tokens:,} new ones need {needed:,} blocks of {size}; the pool has "
-                f"{self.config.num_blocks:,}. Add blocks, shorten the prompt or ask for fewer tokens."
+                f"{num_prompt_tokens:,} prompt tokens and {max_tokens:,} new ones need {needed:,} blocks of {size}; "
+                f"the pool has {self.config.num_blocks:,}. Add blocks, shorten the prompt or ask for fewer tokens."
             )
 
     def new_table(self) -> BlockTable:
@@ -234,9 +234,9 @@ class Scheduler:
     def _preempt_youngest(self, for_request: Request) -> Request:
         victim = self.running.pop()
         victim.status = RequestStatus.WAITING
-        held = len(victim.block_table)
+        held, first = len(victim.block_table), len(for_request.block_table) * self.config.block_size
         reason = (
-            f"the pool is dry: {for_request.request_id} needs a block for token {len(for_request.block_table) * self.config.block_size}; "
+            f"the pool is dry: {for_request.request_id} needs a block for token {first}; "
             f"{victim.request_id} is the youngest of {len(self.running) + 1} running and gives {held} blocks back, "
             f"{victim.num_tokens} tokens to recompute"
         )

@@ -93,7 +93,7 @@ class Session:
     # ---- runs ---------------------------------------------------------------------------------------
 
     def begin(self, model: LoadedModel, settings: RunSettings) -> None:
-        """Queues the prompts of a new run. Raises PagewalkError, with the run before it still there, if one cannot be accepted."""
+        """Queues the prompts of a new run. Raises PagewalkError if one cannot be accepted; the run before it is still there."""
         if self.running:
             raise RequestError("A run is in progress. Stop it first.")
         if not settings.prompts:

@@ -196,7 +196,7 @@ class Trace:
     """Events in order, and `state_at(step)`. Checkpoints are kept on the way, so that a jump replays a bounded number."""
 
     MIN_INTERVAL = 512
-    """Events from one checkpoint to the next; more where a copy is larger (many blocks, many requests), so that memory stays linear."""
+    """Events between checkpoints; more where a copy is larger (many blocks or requests), so that memory stays linear."""
 
     def __init__(self, header: TraceHeader) -> None:
         self.header = header
@@ -224,7 +224,7 @@ class Trace:
         self._latest.apply(event)
 
     def state_at(self, step: int) -> CacheState:
-        """The cache after `step` (0: before the first pass), as a copy of the caller's own (finished requests excepted: read only)."""
+        """The cache after `step` (0: before the first pass), as a copy of the caller's own; finished requests are read only."""
         if step >= self._latest.step:
             return self._latest.copy()
         at = bisect.bisect_right(self._checkpoints, step, key=lambda checkpoint: checkpoint[1]) - 1

@@ -105,21 +105,27 @@ def worked_example() -> WorkedExample:
 def describe(example: WorkedExample) -> str:
     """The example as eight short paragraphs for a console."""
     x, size = example.to_dict(), example.block_size
-    first = [
+    at, slot = x["key_position"], x["slot"]
+    parts = [
         f"{i * size}-{min((i + 1) * size, example.context_len) - 1} in block {b}" for i, b in enumerate(example.block_table)
     ]
-    return "\n".join((
-        f"{x['context_len']} tokens, block size {size}, block table {x['block_table']}. Token {x['context_len']} asks for the key of token {x['key_position']}.",
+    gap = "     "
+    lines = (
+        f"{x['context_len']} tokens, block size {size}, block table {x['block_table']}. "
+        f"Token {x['context_len']} asks for the key of token {at}.",
         "",
-        f"1  logical block   {x['key_position']} // {size} = {x['logical_block']}     offset  {x['key_position']} % {size} = {x['block_offset']}",
+        f"1  logical block   {at} // {size} = {x['logical_block']}{gap}offset  {at} % {size} = {x['block_offset']}",
         f"2  block table     table[{x['logical_block']}] = {x['physical_block']}",
-        f"3  slot            {x['physical_block']} * {size} + {x['block_offset']} = {x['slot']}     byte offset  {x['slot']} * {x['slot_bytes']} = {x['byte_offset']:,}     address  {x['address']}",
-        f"4  key             norm {x['key_norm']:.4f}     score  {x['raw_dot']:.4f} / sqrt({len(x['key'])}) = {x['score']:.4f}",
-        f"5  all {x['context_len']} scores   {', '.join(first)}",
-        f"6  softmax         weight of token {x['key_position']}: {x['weight']:.4f}     largest {x['largest_weight']:.4f} at {x['largest_weight_position']}     output norm {x['output_norm']:.4f}",
+        f"3  slot            {x['physical_block']} * {size} + {x['block_offset']} = {slot}{gap}"
+        f"byte offset  {slot} * {x['slot_bytes']} = {x['byte_offset']:,}{gap}address  {x['address']}",
+        f"4  key             norm {x['key_norm']:.4f}{gap}score  {x['raw_dot']:.4f} / sqrt({len(x['key'])}) = {x['score']:.4f}",
+        f"5  all {x['context_len']} scores   {', '.join(parts)}",
+        f"6  softmax         weight of token {at}: {x['weight']:.4f}{gap}"
+        f"largest {x['largest_weight']:.4f} at {x['largest_weight_position']}{gap}output norm {x['output_norm']:.4f}",
         "",
         f"Contiguous attention over the same {x['context_len']} tokens: largest difference {x['max_abs_difference']:.1e}.",
-    ))  # fmt: skip
+    )
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

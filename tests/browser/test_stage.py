@@ -84,7 +84,8 @@ def open_page(browser, url):
 def run(page, scenario: str, rate: float = 0, until: int | None = None) -> None:
     """Plays a scenario: all at once (rate 0) or `rate` steps a second; waits for step `until`, default the last."""
     page.evaluate(
-        "v => { const e = document.querySelector('#rate input'); e.value = v; e.dispatchEvent(new Event('input', { bubbles: true })) }",
+        "v => { const e = document.querySelector('#rate input'); e.value = v;"
+        " e.dispatchEvent(new Event('input', { bubbles: true })) }",
         str(rate),
     )
     page.fill("#examples textarea", scenario)
@@ -101,9 +102,10 @@ def click_slot(page, block: int, offset: int) -> None:
     """A click on the pixel where Plotly's axes put the slot."""
     point = page.evaluate(
         """([block, offset]) => {
-          const S = document.querySelector('.stage').pagewalk, pool = document.querySelector('.pool'), s = S.pool.g.slot(block, offset);
+          const S = document.querySelector('.stage').pagewalk, pool = document.querySelector('.pool'), g = S.pool.g;
+          const s = g.slot(block, offset);
           const box = pool.getBoundingClientRect(), x = pool._fullLayout.xaxis, y = pool._fullLayout.yaxis;
-          return [box.left + x._offset + x.l2p(S.pool.g.toX(s.x + s.w / 2)), box.top + y._offset + y.l2p(S.pool.g.toY(s.y + s.h / 2))];
+          return [box.left + x._offset + x.l2p(g.toX(s.x + s.w / 2)), box.top + y._offset + y.l2p(g.toY(s.y + s.h / 2))];
         }""",
         [block, offset],
     )
@@ -197,9 +199,7 @@ def test_a_zoom_stays_while_tokens_stream_and_no_frame_is_blank(open_page):
         page.mouse.wheel(0, -300)
         page.wait_for_timeout(80)
     page.wait_for_timeout(300)
-    before = page.evaluate(
-        "[...document.querySelector('.pool')._fullLayout.xaxis.range, ...document.querySelector('.pool')._fullLayout.yaxis.range]"
-    )
+    before = page.evaluate(RANGES)
     assert before[1] - before[0] < 4
     blank = page.evaluate(
         """async () => {
@@ -207,16 +207,15 @@ def test_a_zoom_stays_while_tokens_stream_and_no_frame_is_blank(open_page):
           while (performance.now() < end) {
             await new Promise(requestAnimationFrame);
             const image = document.querySelector('.pool image');
-            if (!image || !(image.getAttributeNS('http://www.w3.org/1999/xlink', 'href') || '').startsWith('data:image/png') || image.getBBox().width < 300) blank++;
+            const href = image?.getAttributeNS('http://www.w3.org/1999/xlink', 'href') ?? '';
+            if (!href.startsWith('data:image/png') || image.getBBox().width < 300) blank++;
           }
           return blank;
         }"""
     )
     assert blank == 0
     page.wait_for_function(f"{STAGE}.state.step >= 20")
-    after = page.evaluate(
-        "[...document.querySelector('.pool')._fullLayout.xaxis.range, ...document.querySelector('.pool')._fullLayout.yaxis.range]"
-    )
+    after = page.evaluate(RANGES)
     assert after == before
     page.dblclick(".pool", position={"x": 250, "y": 250})
     page.wait_for_function("document.querySelector('.pool')._fullLayout.xaxis.range[1] === 8")
@@ -262,6 +261,7 @@ def test_hostile_token_texts_are_literal_everywhere(open_page):
     texts = page.evaluate("[...document.querySelectorAll('.tok[data-request=\"A\"]')].slice(0, 20).map(t => t.textContent)")
     assert texts[:8] == ["<b>", "<br>", "&lt;", "$x^2$", "$100-$200", "<img src=x onerror=alert(1)>", "${alert(1)}", "`"]
     assert texts[8:13] == ["⏎", "␣", "∅", "⇥", "e2 80"]
+    assert texts[13] == "U+202E"
     assert page.locator(".stage img, .stage script, .rows b, .rows br").count() == 0
     click_token(page, "A", 3)
     page.click('[data-level="tokens"]')
@@ -403,11 +403,13 @@ def test_every_control_has_a_name_and_a_role(open_page):
     wait_answer(page)
     nameless = page.evaluate(
         """[...document.querySelectorAll('.stage button, .stage select, .stage input, .stage [tabindex="0"]')]
-          .filter(e => e.offsetParent && !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML.slice(0, 80))"""
+          .filter(e => e.offsetParent && !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
+          .map(e => e.outerHTML.slice(0, 80))"""
     )
     assert nameless == []
     duplicates = page.evaluate(
-        "(() => { const ids = [...document.querySelectorAll('.stage [id]')].map(e => e.id); return ids.filter((id, i) => ids.indexOf(id) !== i) })()"
+        "(() => { const ids = [...document.querySelectorAll('.stage [id]')].map(e => e.id);"
+        " return ids.filter((id, i) => ids.indexOf(id) !== i) })()"
     )
     assert [d for d in duplicates if not d.startswith(("clip", "g", "legend", "topdefs", "defs"))] == []
     assert page.get_attribute(".scrub", "aria-valuenow") == "72"

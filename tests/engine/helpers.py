@@ -1,4 +1,4 @@
-"""What several of the engine's tests share: a scheduler without a model, an engine without a forward pass, a straight replay."""
+"""What the engine's tests share: a scheduler without a model, an engine without a forward pass, a straight replay."""
 
 from __future__ import annotations
 

@@ -183,7 +183,13 @@ def test_clearing_the_cache_needs_an_idle_pool():
 
 
 def test_a_block_hash_depends_on_every_token_and_on_the_parent():
-    names = {hash_block(None, [1, 2]), hash_block(None, [2, 1]), hash_block(None, [1, 2, 0]), hash_block("ab", [1, 2]), hash_block(None, [258])}
+    names = {
+        hash_block(None, [1, 2]),
+        hash_block(None, [2, 1]),
+        hash_block(None, [1, 2, 0]),
+        hash_block("ab", [1, 2]),
+        hash_block(None, [258]),
+    }
     assert len(names) == 5
     assert hash_block(None, [1, 2]) == hash_block(None, (1, 2))
 

@@ -23,9 +23,7 @@ def test_the_worked_lookup_finds_token_20_at_slot_36():
     assert BlockTable(16, [7, 2, 15]).slot(20) == 36
 
 
-@given(
-    st.integers(1, 16), st.lists(st.integers(0, 99), max_size=6, unique=True), st.integers(0, 100), st.integers(0, 100)
-)
+@given(st.integers(1, 16), st.lists(st.integers(0, 99), max_size=6, unique=True), st.integers(0, 100), st.integers(0, 100))
 def test_a_range_of_slots_is_each_positions_slot(block_size, block_ids, start, stop):
     table = BlockTable(block_size, block_ids)
     if start < stop and stop > table.capacity:

@@ -67,7 +67,7 @@ def test_a_budget_of_nothing_keeps_nothing():
 def test_a_linked_position_has_the_vectors_of_the_slot_and_the_step_of_the_link():
     kept, data = capture(), rows(2)
     kept.add(1, data, [("A", 0, 10), ("A", 1, 11)])
-    kept.link(7, "B", range(0, 2), range(10, 12))
+    kept.link(7, "B", range(2), range(10, 12))
     assert torch.equal(kept.row("B", 1), data[:, 1])
     assert kept.step_of("B", 1) == 7
     assert kept.step_of("A", 1) == 1

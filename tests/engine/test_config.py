@@ -96,16 +96,22 @@ def test_a_config_error_can_be_shown_on_the_page_and_caught_as_a_value_error():
 
 
 def test_the_watermark_is_a_share_of_the_pool_in_whole_blocks():
-    assert [EngineConfig(num_blocks=n, watermark=w).watermark_blocks for n, w in ((6, 0.5), (128, 0.01), (10, 0.0), (1, 0.99))] == [3, 1, 0, 0]
+    assert [
+        EngineConfig(num_blocks=n, watermark=w).watermark_blocks for n, w in ((6, 0.5), (128, 0.01), (10, 0.0), (1, 0.99))
+    ] == [3, 1, 0, 0]
 
 
 def test_the_smallest_settings_are_allowed():
-    config = EngineConfig(block_size=1, num_blocks=1, max_num_seqs=1, max_num_batched_tokens=1, max_model_len=1, capture_bytes=0)
+    config = EngineConfig(
+        block_size=1, num_blocks=1, max_num_seqs=1, max_num_batched_tokens=1, max_model_len=1, capture_bytes=0
+    )
     assert config.num_slots == 1
 
 
 def test_a_pool_that_no_memory_holds_is_refused_with_its_size(tiny):
-    with pytest.raises(ConfigError, match=r"A pool of 1,048,576 blocks of 1024 takes 512\.0 GiB, which cpu cannot give\. Use fewer"):
+    with pytest.raises(
+        ConfigError, match=r"A pool of 1,048,576 blocks of 1024 takes 512\.0 GiB, which cpu cannot give\. Use fewer"
+    ):
         Engine(tiny, EngineConfig(block_size=1024, num_blocks=1 << 20))
 
 

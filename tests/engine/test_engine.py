@@ -416,7 +416,18 @@ def test_an_empty_prompt_is_refused_and_the_next_one_works(tiny, prompt):  # P48
 
 @pytest.mark.parametrize(
     "prompt",
-    [None, 5, 3.5, b"abc", bytearray(b"abc"), {"role": "user", "content": "x"}, {1, 2}, iter([1, 2]), object(), torch.tensor([1, 2])],
+    [
+        None,
+        5,
+        3.5,
+        b"abc",
+        bytearray(b"abc"),
+        {"role": "user", "content": "x"},
+        {1, 2},
+        iter([1, 2]),
+        object(),
+        torch.tensor([1, 2]),
+    ],
     ids=lambda p: type(p).__name__,
 )
 def test_a_prompt_of_another_type_is_refused_by_name(tiny, prompt):
@@ -427,7 +438,9 @@ def test_a_prompt_of_another_type_is_refused_by_name(tiny, prompt):
     assert engine.requests == {}
 
 
-@pytest.mark.parametrize("ids", [[258 + 100], [-1], [1, 2, 10**20], [True], [1.0], ["a", "b"], [None], [[1]], [{"role": "user"}, 3]])
+@pytest.mark.parametrize(
+    "ids", [[258 + 100], [-1], [1, 2, 10**20], [True], [1.0], ["a", "b"], [None], [[1]], [{"role": "user"}, 3]]
+)
 def test_token_ids_out_of_the_vocabulary_are_refused(tiny, ids):
     engine = engine_of(tiny)
     with pytest.raises(RequestError):
@@ -436,7 +449,9 @@ def test_token_ids_out_of_the_vocabulary_are_refused(tiny, ids):
     assert len(engine.generate([[0, tiny.vocab_size - 1]], greedy(2))[0].token_ids) == 2
 
 
-@pytest.mark.parametrize("messages", [[{"role": "user"}], [{"content": "x"}], [{"role": "user", "content": 5}], [{}], [{"role": 1, "content": "x"}]])
+@pytest.mark.parametrize(
+    "messages", [[{"role": "user"}], [{"content": "x"}], [{"role": "user", "content": 5}], [{}], [{"role": 1, "content": "x"}]]
+)
 def test_chat_messages_without_role_or_text_are_refused(tiny, messages):
     engine = engine_of(tiny)
     with pytest.raises(RequestError):
@@ -453,7 +468,18 @@ def test_half_a_character_is_refused(tiny):
 
 def test_any_other_text_is_accepted_and_comes_back(tiny):
     engine = engine_of(tiny, num_blocks=256)
-    for text in ("\0", "é", "😀" * 3, "‮abc", "<|end|>", "<|start|>", "x\r\n", "a" * 300, "<img src=x onerror=alert(1)>", "${x}`"):
+    for text in (
+        "\0",
+        "é",
+        "😀" * 3,
+        "‮abc",
+        "<|end|>",
+        "<|start|>",
+        "x\r\n",
+        "a" * 300,
+        "<img src=x onerror=alert(1)>",
+        "${x}`",
+    ):
         output = engine.generate([text], SamplingParams(max_tokens=1))[0]
         assert output.prompt == text
         state = engine.trace.latest.requests[output.request_id]
@@ -468,7 +494,10 @@ def test_a_request_that_could_never_finish_is_refused_with_the_numbers_and_later
     with pytest.raises(RequestError, match="the model reads at most 512"):
         engine.add_request([1] * 20, greedy(1 << 24))
     refused = [e for e in engine.trace.events if isinstance(e, RequestRefused)]
-    assert [e.reason.split(" need")[0] for e in refused][0] == "150 prompt tokens and 8 new ones"
+    assert [e.reason.split(";")[0] for e in refused] == [
+        "150 prompt tokens and 8 new ones need 10 blocks of 16",
+        "20 prompt tokens and 16,777,216 new ones make 16,777,236",
+    ]
     assert len(engine.generate([[1] * 100], greedy(8))[0].token_ids) == 8
     small = engine_of(tiny, num_blocks=2)
     with pytest.raises(RequestError):

@@ -49,16 +49,20 @@ def expected(smollm) -> Expected:
 
 
 def test_the_prompts_have_5_to_400_tokens(expected):
-    assert [len(ids) for ids in expected.prompts][0] == 5
-    assert [len(ids) for ids in expected.prompts][-1] == 400
-    assert all(10 < len(ids) < 400 for ids in expected.prompts[1:-1])
+    shortest, *between, longest = (len(ids) for ids in expected.prompts)
+    assert (shortest, longest) == (5, 400)
+    assert all(10 < num < 400 for num in between)
     assert all(output for output in expected.outputs)
 
 
 @pytest.mark.parametrize("block_size, budget", [(1, 1024), (5, 1024), (16, 100)])
 def test_greedy_text_is_transformers_own(smollm, expected, block_size, budget):
     config = EngineConfig(
-        block_size=block_size, num_blocks=1024 // block_size, max_num_batched_tokens=budget, free_order="shuffled", capture=False
+        block_size=block_size,
+        num_blocks=1024 // block_size,
+        max_num_batched_tokens=budget,
+        free_order="shuffled",
+        capture=False,
     )
     engine = Engine(smollm, config)
     engine.runner.kv_cache.fill_(float("nan"))

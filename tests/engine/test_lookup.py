@@ -136,8 +136,14 @@ def test_a_token_that_is_no_text_is_shown_as_its_bytes(tiny):
         (("A", 12, 0, 0, -1), "Head -1 does not exist"),
         (("A", 14, 0, 0, 0), "A has no token 14: its tokens are A:0 to A:13."),
         (("A", 12, -1, 0, 0), "A has no token -1: its tokens are A:0 to A:13."),
-        (("A", 13, 0, 0, 0), "A:13 was sampled in this step and has no slot yet. It gets one when it is read in the next step."),
-        (("A", None, 13, 0, 0), "A:13 was sampled in this step and has no slot yet. It gets one when it is read in the next step."),
+        (
+            ("A", 13, 0, 0, 0),
+            "A:13 was sampled in this step and has no slot yet. It gets one when it is read in the next step.",
+        ),
+        (
+            ("A", None, 13, 0, 0),
+            "A:13 was sampled in this step and has no slot yet. It gets one when it is read in the next step.",
+        ),
         (("A", 5, 6, 0, 0), "The query A:5 cannot see A:6: a token attends to itself and those before it."),
         (("A", 1.0, 0, 0, 0), "A lookup takes whole numbers"),
         (("A", 12, "0", 0, 0), "A lookup takes whole numbers"),
@@ -162,7 +168,7 @@ def test_a_request_that_waits_has_no_slots_yet(tiny):
     with pytest.raises(LookupFailed, match="A has no token with a slot yet"):
         engine.lookup("A")
     for query, key in ((1, 0), (2, 2)):
-        with pytest.raises(LookupFailed, match="has no slot yet. It gets one when a step computes it"):
+        with pytest.raises(LookupFailed, match=r"has no slot yet\. It gets one when a step computes it\."):
             engine.lookup("A", query, key)
 
 
@@ -185,7 +191,9 @@ def test_with_capture_off_a_lookup_says_so(tiny):
 def test_a_lookup_beyond_the_capture_budget_says_so(tiny):
     engine = engine_of(tiny, capture_bytes=40_000)
     engine.generate(["hello world"], greedy(30))
-    with pytest.raises(LookupFailed, match=r"The vectors of A:0 to A:39 are no longer kept: the capture budget of 0 MiB is used up"):
+    with pytest.raises(
+        LookupFailed, match=r"The vectors of A:0 to A:39 are no longer kept: the capture budget of 0 MiB is used up"
+    ):
         engine.lookup("A")
 
 
@@ -204,7 +212,10 @@ def test_a_finished_request_can_be_looked_up_and_its_bytes_are_still_there(tiny)
     assert found.physical_block == tables[-1][1]
     assert found.slot_state == "freed"
     assert found.slot_owner is None
-    assert found.slot_sentence == f"Slot {found.slot} was given back; its bytes are still there until another sequence takes the block."
+    assert (
+        found.slot_sentence
+        == f"Slot {found.slot} was given back; its bytes are still there until another sequence takes the block."
+    )
     assert found.max_abs_difference < 1e-5
     with pytest.raises(LookupFailed, match=r"A:13 never got a slot: A ended before a step computed it\."):
         engine.lookup("A", 13, 0)
@@ -246,14 +257,19 @@ def test_after_the_block_was_reused_the_captured_bytes_are_still_shown(tiny):
     owner, position = after.slot_owner
     assert owner == "B"
     assert engine.requests["B"].block_table.slot(position) == after.slot == before.slot
-    assert after.slot_sentence == f"Slot {after.slot} belongs to B:{position} now. The bytes shown are those captured at step 1."
+    assert (
+        after.slot_sentence == f"Slot {after.slot} belongs to B:{position} now. The bytes shown are those captured at step 1."
+    )
     for name in ("key", "query", "value", "weights", "output_paged"):
         assert torch.equal(getattr(after, name), getattr(before, name))
     while engine.has_unfinished_requests():
         engine.step()
     gone = engine.lookup("A", 11, 6)
     assert (gone.slot_state, gone.slot_owner) == ("reused", None)
-    assert gone.slot_sentence == f"Slot {gone.slot} was given back and written again since. The bytes shown are those captured at step 1."
+    assert (
+        gone.slot_sentence
+        == f"Slot {gone.slot} was given back and written again since. The bytes shown are those captured at step 1."
+    )
 
 
 def test_a_reused_block_not_yet_written_that_far_still_holds_the_bytes(tiny):
@@ -369,6 +385,33 @@ def test_a_lookup_at_any_time_of_a_tight_run_agrees_with_the_slots_written_then(
                     assert found.slot == request.block_table.slot(key)
                     assert found.slot_state == "captured"
                     assert found.max_abs_difference < 1e-5
+
+
+def test_a_lookup_during_the_forward_pass_finds_the_past_or_says_what_has_no_slot(tiny):
+    """As another thread does it: the lock is free while the model runs, and the step's own positions are not captured yet."""
+    engine = engine_of(tiny, num_blocks=12, max_num_batched_tokens=7)
+    execute, found, failed = engine.runner.execute, 0, 0
+
+    def watched(plan, capture):
+        nonlocal found, failed
+        result = execute(plan, capture)
+        for name, state in engine.trace.latest.requests.items():
+            for query in (None, 0, len(state.tokens) - 1, state.num_computed_tokens):
+                try:
+                    engine.lookup(name, query, 0)
+                    found += 1
+                except LookupFailed:
+                    failed += 1
+        return result
+
+    engine.runner.execute = watched
+    for i in range(4):
+        engine.add_request([7, 7, 7, 7, i], greedy(20))
+    while engine.has_unfinished_requests():
+        engine.step()
+        engine.audit()
+    assert found > 100
+    assert failed > 100
 
 
 def test_the_scale_is_the_models_own(tiny):

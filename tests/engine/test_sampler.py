@@ -54,7 +54,14 @@ def test_temperature_sharpens_and_flattens():
 
 @pytest.mark.parametrize(
     "params, allowed",
-    [({"top_k": 2}, {0, 1}), ({"top_p": 0.65}, {0, 1}), ({"min_p": 0.6}, {0, 1}), ({"top_k": 1}, {0}), ({"top_p": 1e-9}, {0}), ({"min_p": 1.0}, {0})],
+    [
+        ({"top_k": 2}, {0, 1}),
+        ({"top_p": 0.65}, {0, 1}),
+        ({"min_p": 0.6}, {0, 1}),
+        ({"top_k": 1}, {0}),
+        ({"top_p": 1e-9}, {0}),
+        ({"min_p": 1.0}, {0}),
+    ],
 )
 def test_a_cut_leaves_only_the_likely_tokens(params, allowed):
     assert set(draws(300, LOGITS, temperature=1.0, **params)) == allowed
@@ -102,7 +109,9 @@ def test_the_largest_seed_and_a_long_name_are_no_overflow():
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(
-    "row", [[0.0, math.nan, 1.0], [math.nan] * 3, [0.0, math.inf, 1.0], [-math.inf] * 3], ids=["nan", "all nan", "inf", "all -inf"]
+    "row",
+    [[0.0, math.nan, 1.0], [math.nan] * 3, [0.0, math.inf, 1.0], [-math.inf] * 3],
+    ids=["nan", "all nan", "inf", "all -inf"],
 )
 def test_logits_without_a_finite_best_choose_nothing(row, temperature):
     good = [0.0, 5.0, -math.inf]

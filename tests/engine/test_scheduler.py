@@ -186,7 +186,8 @@ def test_a_preemption_says_who_needed_the_block_and_what_is_lost():
     run.step()
     (event,) = [e for e in run.events if isinstance(e, RequestPreempted)]
     assert event.reason == (
-        "the pool is dry: A needs a block for token 4; B is the youngest of 2 running and gives 1 blocks back, 5 tokens to recompute"
+        "the pool is dry: A needs a block for token 4; B is the youngest of 2 running and gives 1 blocks back, "
+        "5 tokens to recompute"
     )
     (freed,) = [e for e in run.events if isinstance(e, BlockFreed)]
     assert (freed.request_id, freed.block_ids, freed.reason) == ("B", (1,), "B was preempted")

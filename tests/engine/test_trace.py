@@ -158,7 +158,7 @@ def test_a_block_counts_its_filled_slots_and_keeps_its_owner_while_it_can_be_hit
     engine.add_request([9], SamplingParams(max_tokens=2, ignore_eos=True))
     engine.step()
     state = engine.trace.latest
-    full, half = (engine.trace.table_in(1, "A"))
+    full, half = engine.trace.table_in(1, "A")
     assert (state.num_filled[full], state.owner[full], state.ref_cnt[full]) == (4, "A", 0)  # cached
     assert (state.num_filled[half], state.owner[half]) == (0, None)  # free
     assert (state.num_used_blocks, state.num_cached_blocks, state.num_shared_blocks) == (1, 1, 0)

@@ -62,9 +62,12 @@ def test_it_leaves_the_global_random_state_alone():
 
 
 def test_the_console_page_prints_the_published_numbers():
-    run = subprocess.run([sys.executable, "-m", "engine.worked_example"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
-    for part in ("20 // 16 = 1", "20 % 16 = 4", "table[1] = 2", "2 * 16 + 4 = 36", "1.6488", "0.2419", "0.1318 at 9", "0.0208", "0.7807",
-                 "0-15 in block 7, 16-31 in block 2, 32-37 in block 15"):  # fmt: skip
+    run = subprocess.run(
+        [sys.executable, "-m", "engine.worked_example"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+    walk = ("20 // 16 = 1", "20 % 16 = 4", "table[1] = 2", "2 * 16 + 4 = 36")
+    blocks = ("0-15 in block 7, 16-31 in block 2, 32-37 in block 15",)
+    for part in walk + blocks + ("1.6488", "0.2419", "0.1318 at 9", "0.0208", "0.7807"):
         assert part in run.stdout
 
 

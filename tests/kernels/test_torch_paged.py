@@ -35,7 +35,9 @@ class Batch:
         return paged_attention_reference(chunk, self.k_pool, self.v_pool, slots_of(self.metadata, index))[0].transpose(0, 1)
 
 
-def batch(query_lens, context_lens, block_size=4, n_q=4, n_kv=2, d=16, dtype=torch.float32, seed=0, unused=float("nan")) -> Batch:
+def batch(
+    query_lens, context_lens, block_size=4, n_q=4, n_kv=2, d=16, dtype=torch.float32, seed=0, unused=float("nan")
+) -> Batch:
     """Blocks in random order; unused slots of the last blocks and of all other blocks hold `unused`; tables padded with -1."""
     gen = torch.Generator().manual_seed(seed)
     blocks = [-(-n // block_size) for n in context_lens]
@@ -109,7 +111,9 @@ def test_a_row_that_sees_nothing_is_no_nan():  # P71
     out = given.run()
     assert torch.isfinite(out).all()
     assert not out[0].any()
-    seen = paged_attention_reference(given.query[1:].transpose(0, 1)[None], given.k_pool, given.v_pool, slots_of(given.metadata, 0))
+    seen = paged_attention_reference(
+        given.query[1:].transpose(0, 1)[None], given.k_pool, given.v_pool, slots_of(given.metadata, 0)
+    )
     torch.testing.assert_close(out[1:], seen[0].transpose(0, 1), atol=2e-6, rtol=0)
 
 
@@ -133,7 +137,9 @@ def test_mixed_query_lengths_equal_each_sequences_own_run():  # K3
     out = given.run()
     for index in range(4):
         num, context_len = given.metadata.query_len(index), given.metadata.context_lens[index]
-        own = AttentionMetadata(16, torch.full((num,), -1), given.metadata.block_tables[index : index + 1], [0, num], [context_len])
+        own = AttentionMetadata(
+            16, torch.full((num,), -1), given.metadata.block_tables[index : index + 1], [0, num], [context_len]
+        )
         alone = Batch(given.query[given.rows(index)], given.k_pool, given.v_pool, own).run()
         torch.testing.assert_close(out[given.rows(index)], alone, atol=2e-6, rtol=0)
     assert_equals_the_oracle(given)

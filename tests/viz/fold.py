@@ -94,7 +94,8 @@ def fold(events: list[Event], num_blocks: int, block_size: int) -> dict[str, Any
     used = [b for b in blocks if b["ref"]]
     counts = {
         "used": len(used), "shared": sum(b["ref"] > 1 for b in used), "reserved": sum(block_size - b["filled"] for b in used),
-        "cached": sum(b["ref"] == 0 and b["hashed"] for b in blocks), "free": sum(b["ref"] == 0 and not b["hashed"] for b in blocks),
+        "cached": sum(b["ref"] == 0 and b["hashed"] for b in blocks),
+        "free": sum(b["ref"] == 0 and not b["hashed"] for b in blocks),
     }  # fmt: skip
     return {"step": step, "fresh": fresh, "blocks": blocks, "requests": requests, "counts": counts}
 
