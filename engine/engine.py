@@ -127,7 +127,9 @@ class Engine:
         chat: put a text through the model's chat template. Raises RequestError, with nothing changed, for an empty prompt or
         one that could never finish in this pool.
         """
-        params = params or SamplingParams()
+        params = SamplingParams() if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise RequestError(f"params must be SamplingParams, not {type(params).__name__}.")
         text = prompt if isinstance(prompt, str) else ""
         try:
             token_ids = self._encode(prompt, chat)
@@ -185,7 +187,7 @@ class Engine:
         """Runs all prompts to their end. If one is refused, none runs."""
         if isinstance(prompts, str | bytes):
             raise RequestError("generate() takes a list of prompts; put a single one into a list.")
-        each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(prompts)
+        each = list(params) if isinstance(params, Sequence) else [params] * len(prompts)
         if len(each) != len(prompts):
             raise RequestError(
                 f"{len(prompts)} prompts came with {len(each)} sampling parameters; give one for each, or one for all."

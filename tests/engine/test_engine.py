@@ -543,6 +543,15 @@ def test_each_prompt_can_have_its_own_parameters_or_all_the_same(tiny):
         engine_of(tiny).generate(["a", "b"], [greedy(2)])
 
 
+@pytest.mark.parametrize("params", [{"max_tokens": 3}, 3, ["greedy"], "greedy"])
+def test_parameters_of_another_type_are_refused_by_name(tiny, params):
+    engine = engine_of(tiny)
+    with pytest.raises(RequestError, match=r"params must be SamplingParams, not|1 prompts came with 6"):
+        engine.generate(["abc"], params)
+    engine.audit()
+    assert engine.requests == {}
+
+
 def test_an_output_of_an_unknown_request_is_an_error_in_a_sentence(tiny):
     with pytest.raises(PagewalkError, match="There is no request 'Q'"):
         engine_of(tiny).output("Q")
