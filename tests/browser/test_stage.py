@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.viz.fake_run import HEADER
+from viz import deltas
+
 playwright_api = pytest.importorskip("playwright.sync_api")
 
 ROOT = Path(__file__).parents[2]
@@ -372,7 +375,7 @@ def test_600_updates_leave_the_dom_as_large_as_before(open_page):
     before = page.evaluate(count)
     page.wait_for_function(f"{STAGE}.state.step >= 900", timeout=90_000)
     page.wait_for_timeout(700)
-    assert page.evaluate(count) <= before + 60
+    assert page.evaluate(count) <= before + 80  # two folds still grow, to 48 tiles each
     assert page.locator(".ev").count() <= 40
 
 
@@ -424,6 +427,33 @@ def test_a_notice_is_text_and_bold_up_to_its_colon(open_page):
     page.wait_for_selector(".notice.bad")
     assert page.inner_text(".notice b") == "Pool full:"
     assert "<b>256</b>" in page.inner_text(".notice")
+
+
+def test_a_dry_pool_is_explained_at_the_step_where_a_sequence_waits(open_page):
+    import random
+
+    from tests.viz.fold import fold, random_log
+    from viz.stage.stage import figures
+
+    def first_preemption(log):
+        for step in range(1, log[-1].step):
+            for name, request in fold([e for e in log if e.step <= step], 12, 4)["requests"].items():
+                if request["status"] == "waiting" and request["preempted"] is not None:
+                    return step, name, request["preempted"]
+        return None
+
+    log = next(log for seed in range(40) if first_preemption(log := random_log(random.Random(seed))))
+    step, name, at = first_preemption(log)
+    page = open_page()
+    header = {**HEADER, "num_blocks": 12, "block_size": 4}
+    message = deltas.snapshot("dry", 1, [e for e in log if e.step <= step], header, "s", False)
+    page.evaluate(f"m => {STAGE}.bus.receive(m)", {**message, "figures": figures(12, 4)})
+    page.wait_for_selector(".notice.bad")
+    assert page.inner_text(".notice > span").startswith(
+        f"Pool full: 12 of 12 blocks in use; sequence {name} was preempted at step {at}. Add blocks or shorten a prompt."
+    )
+    page.click(f"text=Show step {at - 1}")
+    page.wait_for_function(f"{STAGE}.state.step === {at - 1}")
 
 
 def test_a_finished_run_can_still_be_looked_up(open_page):

@@ -65,7 +65,8 @@ export class LookupPane {
     const { header } = this, ok = answer?.ok ? answer : null, failed = answer && !answer.ok;
     const text = visible(ok && ok.token_text !== undefined ? ok.token_text : state.texts.get(r.id)[pin.position]).text, slot = block * size + offset;
     const bytes = ok ? ok.byte_offset : slot * header.slot_bytes, d = ok ? ok.head_dim : header.head_dim, dtype = ok ? ok.dtype : header.dtype;
-    const room = isPhone(this.root) ? 84 : Math.max(58, Math.min(120, this.body.clientHeight - (window.innerHeight < 840 ? 398 : 474)));
+    const lines = ok ? Math.ceil((28 + 7 * ok.slot_sentence.length + 180) / width) : 2;      // of the last sentence, at about 7 px a letter
+    const room = isPhone(this.root) ? 84 : Math.max(44, Math.min(120, this.body.clientHeight - (window.innerHeight < 840 ? 366 : 442) - 16 * lines));
     const late = failed ? '–' : LATE, query = ok ? ok.query_position : pin.query;
     const steps = h('ol', 'steps', [
       row(1, 'Token', `${r.id}:${pin.position}`, `“${text}”`, 'token', `${r.id}:${pin.position}`),

@@ -84,7 +84,10 @@ export class Bus {
     if (!message || typeof message !== 'object') return;
     const { kind } = message;
     if (kind === 'empty' || kind === 'snapshot') {
-      if (kind === 'snapshot' && this.run === message.run && this.mirror && message.n === this.n && message.running === this.running) return this.#say(message);
+      if (kind === 'snapshot' && this.run === message.run && this.mirror && message.n === this.n && message.running === this.running) {
+        this.#say(message);                                  // the same snapshot again: nothing to fold
+        return this.onAppend();
+      }
       this.header = message.header;
       this.session = message.session;
       const again = kind === 'snapshot' && this.run === message.run;

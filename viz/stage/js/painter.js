@@ -25,7 +25,10 @@ export function paintPool(canvas, state, g, skin, options = {}) {
   };
   const fade = g.tw < 8 ? options.fade ?? -1 : -1;
   each(block => paintBlock(c, state, block, g, skin, fade));
-  if (g.cw >= 5 && g.level !== 'blocks') for (const slot of state.fresh) ring(c, g.slot(Math.floor(slot / g.grid.block_size), slot % g.grid.block_size), g.cw > 16 ? 2 : 1.5, skin.fresh);
+  if (g.cw >= 5 && g.level !== 'blocks') for (const slot of state.fresh) {
+    const block = Math.floor(slot / g.grid.block_size);
+    if (state.ref[block]) ring(c, g.slot(block, slot % g.grid.block_size), g.cw > 16 ? 2 : 1.5, skin.fresh);   // not where it was given back in the same step
+  }
   if (g.level === 'tokens') each(block => paintText(c, state, block, g, skin));
   else if (g.tw >= 20) each(block => {
     if (state.ref[block] > 1) { const t = g.tile(block); badge(c, t.x + t.w - 3, t.y, String(state.ref[block]), skin); }

@@ -9,6 +9,8 @@ import { blockCaption } from './describe.js';
 const XLINK = 'http://www.w3.org/1999/xlink';
 const CONFIG = { staticPlot: true, displayModeBar: false, responsive: false, doubleClick: false };
 
+const SETTLE = {}, SETTLE_MS = 160;      // no view equals SETTLE: the next draw is a full one
+
 export class PoolPane {
   constructor(root, { onView }) {
     this.div = root.querySelector('.pool');
@@ -105,10 +107,12 @@ export class PoolPane {
       this.draws++;
     }
     this.painted = { view: this.view, width, height, coarse: this.coarse, version: scene.version, state: scene.state, skin, fade: scene.fade, rings };
-    if (moved || p.skin !== skin) this.#plotly(width, height, scene, skin);
+    const panning = moved && p.view && p.view !== SETTLE && p.skin === skin && p.width === width && p.height === height && p.coarse === this.coarse;
+    if (panning) this.#follow(scene, skin);
+    else if (moved || p.skin !== skin) this.#plotly(width, height, scene, skin);
     else {
       if (fresh) this.#swap();
-      if (labels) window.Plotly.relayout(this.div, { shapes: this.#shapes(scene, skin), annotations: this.#captions(scene, skin), ...this.#ticks(scene, skin) });
+      if (labels && !this.settling) window.Plotly.relayout(this.div, { shapes: this.#shapes(scene, skin), annotations: this.#captions(scene, skin), ...this.#ticks(scene, skin) });
     }
     if (fresh) this.#minimap(scene, skin);
     this.wrap.dataset.level = this.g.level;
@@ -135,6 +139,23 @@ export class PoolPane {
       this.#swap();
       if (this.again) { const args = this.again; this.again = null; this.draw(...args); }
     });
+  }
+
+  // While the window moves: ranges and rings only, 10 ms instead of 60. Labels, captions and the trace's own numbers
+  // follow when it has come to rest.
+  #follow(scene, skin) {
+    const v = this.view;
+    this.busy = true;
+    window.Plotly.relayout(this.div, { 'xaxis.range': [v.x0, v.x1], 'yaxis.range': [v.y1, v.y0], shapes: this.#shapes(scene, skin) }).catch(() => {}).then(() => {
+      this.busy = false;
+      this.#swap();
+      const node = this.div.querySelector('.imagelayer image');
+      if (node) for (const [name, value] of Object.entries({ x: 0, y: 0, width: this.g.w, height: this.g.h })) node.setAttribute(name, value);
+      if (this.again) { const args = this.again; this.again = null; this.draw(...args); }
+    });
+    clearTimeout(this.settle);
+    this.settling = true;
+    this.settle = setTimeout(() => { this.settling = false; this.painted.view = SETTLE; this.onView(); }, SETTLE_MS);
   }
 
   // The same window, a new picture: swap the href of the <image> that Plotly made (a restyle costs ten times as much).
@@ -207,9 +228,10 @@ export class PoolPane {
   // Position of the plot area inside `.pool`, for the pointer and the walk.
   get origin() { const m = this.div.layout?.margin ?? { l: 28, t: 18 }; return { x: m.l, y: m.t }; }
 
-  inWindow(block) {
-    const t = this.g.tile(block);
-    return t.x > -t.w / 2 && t.x + t.w / 2 < this.g.w && t.y > -8 && t.y + t.h < this.g.h + 8;
+  // Does the window show the whole slot?
+  inWindow(block, offset) {
+    const s = this.g.slot(block, offset);
+    return s.x > -1 && s.x + s.w < this.g.w + 1 && s.y > -1 && s.y + s.h < this.g.h + 1;
   }
 }
 

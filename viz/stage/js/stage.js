@@ -28,10 +28,10 @@ function rememberSession(token) {
   try { sessionStorage.setItem('pagewalk-session', token); } catch { /* storage is switched off: a reload begins a new session */ }
 }
 
-const WELCOME = {
+const welcome = blockSize => ({
   title: 'Click any token', text: 'Pagewalk walks from the token to the bytes of its key, one step at a time, and checks the answer.',
-  steps: [['1', 'Token', 'to its logical block: position // block size'], ['2', 'Block table', 'says which physical block holds it'], ['3', 'Slot', 'is one place in that block'], ['4', 'Key', 'is read at that byte address'], ['5', 'Weight', 'is checked against dense attention']],
-};
+  steps: [['1', 'Token', `to its logical block: position // ${blockSize}`], ['2', 'Block table', 'says which physical block holds it'], ['3', 'Slot', 'is one place in that block'], ['4', 'Key', 'is read at that byte address'], ['5', 'Weight', 'is checked against dense attention']],
+});
 
 class Stage {
   constructor({ element, props, watch, trigger, server, upload }) {
@@ -158,7 +158,7 @@ class Stage {
     this.layer = Number(lookup.layer.value);
     this.headIndex = Number(lookup.head.value);
     if (this.pin.note) return lookup.message(this.pin.note);
-    if (!view) return lookup.empty(state.requests.length ? { ...WELCOME, action: this.#suggestion(state) } : { ...WELCOME, title: 'Nothing to look up yet', text: 'No tokens yet. Pick an example or press Generate.' });
+    if (!view) return lookup.empty(state.requests.length ? { ...welcome(state.blockSize), action: this.#suggestion(state) } : { ...welcome(state.blockSize), title: 'Nothing to look up yet', text: 'No tokens yet. Pick an example or press Generate.' });
     if (view.reason) return lookup.message({ title: `${view.request}:${view.position}`, text: view.reason });
     const place = `${view.held} ${state.owner[view.block]} ${state.ref[view.block] > 0}`;
     this.pin.lookup(view, { session: bus.session, run: bus.run, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);

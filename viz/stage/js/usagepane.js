@@ -5,7 +5,7 @@ import { h, fmt, setText, setAttr } from './dom.js';
 import { COLOURS } from './state.js';
 
 const CONFIG = { staticPlot: true, displayModeBar: false, responsive: false };
-const EVERY_MS = 250, BUSY_PART = 6, MAX_POINTS = 1500, LANE_GAP = 9;
+const EVERY_MS = 250, MOST_MS = 1000, BUSY_PART = 6, MAX_POINTS = 1500, LANE_GAP = 9;
 
 export class UsagePane {
   constructor(root, { onSeek }) {
@@ -37,7 +37,7 @@ export class UsagePane {
     const key = [mirror.log.length, width, height, following].join(' ');
     let wait = 0;
     if (key !== this.drawn || skin !== this.skin) {
-      wait = this.drawnAt + Math.max(EVERY_MS, BUSY_PART * (this.cost ?? 0)) - now;   // never more than a sixth of the time
+      wait = this.drawnAt + Math.min(MOST_MS, Math.max(EVERY_MS, BUSY_PART * (this.cost ?? 0))) - now;   // not more than a sixth of the time
       if (wait <= 0 || this.skin !== skin || this.drawn === null) {
         wait = 0;
         this.drawn = key; this.drawnAt = now; this.skin = skin;
@@ -57,7 +57,7 @@ export class UsagePane {
     const traces = data.slice(0, 2 * COLOURS).flatMap((trace, t) => {
       const source = t % 2 ? usage.own : usage.shared, colour = t >> 1, y = rows.map(i => source[i][colour]);
       y.push(y[y.length - 1] ?? 0);
-      if (!y.some(v => v > 0)) return [];
+      if (t !== 1 && !y.some(v => v > 0)) return [];      // one always, for the axes of an empty chart
       const fill = { fillcolor: skin.colours[colour] };
       if (t % 2 === 0) fill.fillpattern = { ...trace.fillpattern, fgcolor: skin.cross, bgcolor: skin.colours[colour] };
       return [{ ...trace, ...fill, x, y }];

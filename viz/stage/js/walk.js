@@ -16,6 +16,8 @@ function rounded(points, radius = 6) {
   return `${d}L${end[0]} ${end[1]}`;
 }
 
+// A block half outside of a zoomed window keeps its ring inside of it.
+const clipped = (r, g) => { const x = Math.max(r.x, 1), y = Math.max(r.y, 1); return { x, y, w: Math.min(r.x + r.w, g.w) - x, h: Math.min(r.y + r.h, g.h) - y }; };
 const grown = (r, by) => ({ x: r.x - by, y: r.y - by, width: r.w + 2 * by, height: r.h + 2 * by, rx: 2 });
 
 export class Walk {
@@ -37,6 +39,7 @@ export class Walk {
     const key = JSON.stringify(paths);
     if (key === this.drawn) return;
     this.drawn = key;
+    this.svg.classList.remove('draw');        // it moves once, on pin
     const nodes = [];
     for (const { d } of paths.lines) nodes.push(svg('path', { class: 'case', d }));
     if (paths.rings) nodes.push(svg('rect', { class: 'block', ...paths.rings.tile }));
@@ -55,7 +58,7 @@ export class Walk {
     const within = (r, box) => r.cy > box.y - 2 && r.cy < box.b + 2;
     const rows = rel(this.root.querySelector('.rows')), body = rel(this.root.querySelector('.lookup .body')), wrap = rel(pool.wrap);
     const tok = token && rel(token), entry = cell && rel(cell), tokIn = tok && within(tok, rows), entryIn = entry && within(entry, rows);
-    const g = pool.g, inPool = block !== null && g.level !== 'blocks' && pool.inWindow(block), coarse = block !== null && g.level === 'blocks';
+    const g = pool.g, inPool = block !== null && g.level !== 'blocks' && pool.inWindow(block, offset), coarse = block !== null && g.level === 'blocks';
     const first = this.root.querySelector('[data-disc="5"]'), last = this.root.querySelector('[data-disc="9"]');
     const five = first && rel(first), nine = last && rel(last), fiveIn = five && (phone || within(five, body));
     let rings = null;
@@ -69,7 +72,7 @@ export class Walk {
       add([[tok.r - 5, tok.b + 1], [tok.r - 5, under], [turn, under], [turn, entry.cy], [entry.x, entry.cy]]);
     }
     if (inPool) {
-      const o = pool.origin, box = rel(pool.div), s = g.slot(block, offset), t = g.tile(block);
+      const o = pool.origin, box = rel(pool.div), s = g.slot(block, offset), t = clipped(g.tile(block), g);
       const slot = { x: box.x + o.x + s.x, y: box.y + o.y + s.y, w: s.w, h: s.h }, tile = { x: box.x + o.x + t.x, y: box.y + o.y + t.y, w: t.w - 1, h: t.h - 1 };
       const up = Math.floor(offset / g.tc) < g.tr / 2, wide = g.gy > 16;
       const lane = up ? tile.y - (wide ? g.gy - 6 : g.gy / 2 + 0.5) : tile.y + tile.h + (wide ? 4 : g.gy / 2 + 0.5), lip = up ? slot.y - 3 : slot.y + slot.h + 3;
