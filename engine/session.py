@@ -115,20 +115,22 @@ class Session:
         """Whether a paused run is the very run that is asked for."""
         return self.paused and self.engine is not None and self.engine.model is model and self.settings == settings
 
-    def start(self) -> None:
-        """Lets the run go on by itself until it ends or `stop()`."""
-        self._worker = threading.Thread(target=self._work, name=f"run-{self.run_id}", daemon=True)
+    def start(self, max_steps: int | None = None) -> None:
+        """Lets the run go on by itself until it ends, or `stop()`, or after `max_steps` passes (and waits there).
+
+        Every pass runs in a thread that ends with it: OpenMP keeps a team for each thread that ever computed, and with more of its
+        threads than cores all of them turn slow.
+        """
+        self._worker = threading.Thread(target=self._work, args=(max_steps,), name=f"run-{self.run_id}", daemon=True)
         self._worker.start()
 
     def step_once(self) -> Update:
-        """One forward pass, in the caller's thread."""
+        """One forward pass."""
         if self.running:
             raise RequestError("A run is in progress. Stop it first.")
-        assert self.engine is not None
-        try:
-            self.engine.step()
-        except Exception as error:  # whatever broke, the session and the other visitors go on
-            self._break_off(error)
+        self.start(max_steps=1)
+        assert self._worker is not None
+        self._worker.join()
         return self._next_update(running=False)
 
     def stop(self) -> None:
@@ -170,18 +172,21 @@ class Session:
             self.num_updates += 1
             return Update(events, running, self._problem)
 
-    def _work(self) -> None:
+    def _work(self, max_steps: int | None) -> None:
         engine = self.engine
         assert engine is not None
+        steps = 0
         try:
-            while engine.has_unfinished_requests() and not self._stop.is_set():
+            while engine.has_unfinished_requests() and not self._stop.is_set() and steps != max_steps:
                 engine.step()
+                steps += 1
                 with self._news:
                     self._news.notify_all()
         except Exception as error:  # whatever broke, the session and the other visitors go on
             self._break_off(error)
         finally:
-            self._abort_all()
+            if steps != max_steps or self._stop.is_set():
+                self._abort_all()
             with self._news:
                 self._news.notify_all()
 

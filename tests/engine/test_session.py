@@ -16,7 +16,9 @@ PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
 
 
 def settings(*prompts: str, max_tokens: int = 12, **config: int) -> RunSettings:
-    return RunSettings(prompts or ("abc",), EngineConfig(**config), SamplingParams(max_tokens=max_tokens, ignore_eos=True), False)
+    return RunSettings(
+        prompts or ("abc",), EngineConfig(**config), SamplingParams(max_tokens=max_tokens, ignore_eos=True), False
+    )
 
 
 def finish(session: Session) -> list:

@@ -7,6 +7,7 @@ into a mirror of the run and draws from there; `server_functions` answer a looku
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from viz.usage import usage_figure
 HERE = Path(__file__).parent
 
 
+@lru_cache(maxsize=32)
 def figures(num_blocks: int, block_size: int) -> dict[str, Any]:
     """The base Plotly figures as JSON values."""
     return {"pool": _plain(pool_figure(num_blocks, block_size)), "usage": _plain(usage_figure(num_blocks))}
