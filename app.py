@@ -306,8 +306,8 @@ def build(host: Host) -> gr.Blocks:
 def _playground(host: Host, demo: gr.Blocks) -> None:
     with gr.Row(elem_id="pw-controls", equal_height=False):
         model = gr.Dropdown(
-            [DEFAULT_MODEL], value=DEFAULT_MODEL, allow_custom_value=True, label="Model", show_label=False, elem_id="model",
-            min_width=176, scale=0,
+            [(DEFAULT_MODEL.removesuffix("-Instruct"), DEFAULT_MODEL)], value=DEFAULT_MODEL, allow_custom_value=True,
+            label="Model", show_label=False, elem_id="model", min_width=176, scale=0,
         )  # fmt: skip
         with gr.Row(elem_id="pw-prompt", scale=1):
             which = gr.Radio(
@@ -328,7 +328,8 @@ def _playground(host: Host, demo: gr.Blocks) -> None:
                 for i in range(MAX_SEQUENCES)
             ]
         examples = gr.Dropdown(
-            list(EXAMPLES), value=None, label="Examples", show_label=False, elem_id="examples", min_width=116, scale=0,
+            [("Examples", ""), *((name, name) for name in EXAMPLES)], value="", label="Examples", show_label=False,
+            filterable=False, elem_id="examples", min_width=116, scale=0,
         )  # fmt: skip
         generate = gr.Button("Generate", variant="primary", elem_id="generate", scale=0, min_width=120)
         stop = gr.Button("Stop", elem_id="stop", scale=0, min_width=84)
@@ -358,7 +359,7 @@ def _playground(host: Host, demo: gr.Blocks) -> None:
     which.change(None, which, None, js="(letter) => { document.getElementById('pw-prompt').dataset.letter = letter }")
     count = gr.State(1)
     add.click(_add_prompt, count, [count, which], show_progress="hidden", api_visibility="private")
-    examples.input(_use_example, examples, [count, which, *prompts], show_progress="hidden", api_visibility="private")
+    examples.input(_use_example, examples, [examples, count, which, *prompts], show_progress="hidden", api_visibility="private")
     demo.load(host.load, session_box, stage, js="() => [sessionStorage.getItem('pagewalk-session') || '']", **run)
 
 
@@ -398,9 +399,12 @@ def _add_prompt(count: int) -> tuple[int, Any]:
 
 
 def _use_example(name: str) -> list[Any]:
-    texts = EXAMPLES.get(name, [])
+    """Fills the prompt boxes; the box of examples shows its title again."""
+    texts = EXAMPLES.get(name)
+    if texts is None:
+        return [gr.skip()] * (3 + MAX_SEQUENCES)
     names = [letters(i) for i in range(len(texts))]
-    return [len(texts), gr.update(choices=names, value="A"), *texts, *[""] * (MAX_SEQUENCES - len(texts))]
+    return ["", len(texts), gr.update(choices=names, value="A"), *texts, *[""] * (MAX_SEQUENCES - len(texts))]
 
 
 def _outputs(session: Session) -> dict[str, Any]:

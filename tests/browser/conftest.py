@@ -75,7 +75,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser, app_url: str) -> Iterator[Callable[..., Page]]:
-    """`open_page(context=None, viewport=..., dark=False, path="")`: a page whose Stage is mounted. Console errors fail the test."""
+    """`open_page(context=None, viewport=..., dark=False, path="")`: a page, its Stage mounted. Console errors fail the test."""
     problems: list[str] = []
     contexts: list[BrowserContext] = []
 

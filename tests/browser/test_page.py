@@ -97,7 +97,8 @@ def pixel_of_slot(page: Page, slot: int) -> tuple[float, float]:
         """slot => { const stage = document.querySelector('.stage').pagewalk, g = stage.pool.g, size = stage.state.blockSize;
              const r = g.slot(Math.floor(slot / size), slot % size), pool = document.querySelector('.pool');
              const box = pool.getBoundingClientRect(), { xaxis, yaxis } = pool._fullLayout;
-             return [box.left + xaxis._offset + xaxis.l2p(g.toX(r.x + r.w / 2)), box.top + yaxis._offset + yaxis.l2p(g.toY(r.y + r.h / 2))]; }""",
+             const x = g.toX(r.x + r.w / 2), y = g.toY(r.y + r.h / 2);
+             return [box.left + xaxis._offset + xaxis.l2p(x), box.top + yaxis._offset + yaxis.l2p(y)]; }""",
         slot,
     )
     return float(x), float(y)

@@ -13,6 +13,10 @@ export class Status {
     const signature = [running, newest, counts.used, has, ms, waiting, header.device, header.backend].join(' ');
     const controls = document.querySelector('#pw-controls');
     if (controls) controls.toggleAttribute('data-running', running);
+    for (const [id, off] of [['generate', running], ['step', running], ['stop', !mirror.live.requests.some(r => r.status !== 'finished')]]) {
+      const button = document.querySelector(`button#${id}, #${id} button`);
+      if (button) button.disabled = off;
+    }
     if (signature === this.signature && host.firstChild) return;
     this.signature = signature;
     const parts = [h('span', `live ${running ? 'on' : 'idle'}`, [h('i'), running ? 'Generating' : has ? 'Ready' : 'Nothing runs yet'])];
@@ -24,7 +28,8 @@ export class Status {
       if (ms !== null) add(num(ms), ' ms a step');
     }
     const device = [header.backend && `${header.backend} on ${header.device}`, header.dtype].filter(Boolean).join(', ');
-    host.replaceChildren(...parts, h('span', 'right', device, { title: header.backend_reason ?? device }));
+    const why = header.backend_reason ? h('span', 'why', header.backend_reason) : '';
+    host.replaceChildren(...parts, h('span', 'right', [why, h('span', '', device)], { title: header.backend_reason ?? device }));
   }
 }
 
