@@ -22,6 +22,7 @@ import gradio as gr
 from engine.config import EngineConfig, SamplingParams
 from engine.engine import letters
 from engine.errors import PagewalkError
+from engine.model_loader import DEFAULT_NAME
 from engine.model_shelf import ModelShelf
 from engine.session import RunSettings, Session, SessionStore, nonempty
 from engine.version import VERSION
@@ -31,7 +32,7 @@ from viz.stage.stage import Stage
 from viz.theme import head, header_html, page_css, theme
 
 MAX_SEQUENCES = 7
-DEFAULT_MODEL = "SmolLM2-135M-Instruct"
+DEFAULT_MODEL = os.environ.get("PAGEWALK_MODEL") or DEFAULT_NAME
 HERE = Path(__file__).parent
 PACE = 0.1  # seconds between two updates of a page
 EXAMPLES = {
@@ -162,6 +163,8 @@ class Host:
         said = deltas.notice("bad", str(error))
         if session is None or session.trace is None:
             return deltas.empty(self._header(session), session.token if session else "", said)
+        if session.running:  # the run that was in the way goes on
+            return deltas.say(said)
         return deltas.end(session.run_id, session.num_updates, said)
 
     def _header(self, session: Session | None) -> dict[str, Any]:

@@ -85,7 +85,12 @@ class Session:
         return not self.running and self.engine is not None and self.engine.has_unfinished_requests()
 
     def events_so_far(self) -> tuple[list[Event], int]:
-        """Every event of the run that an update has already carried, and that update's number: what a reload needs."""
+        """Every event of the run that an update has carried, and that update's number: what a reload needs.
+
+        Once the run stands still, what nobody followed (blocks freed after the tab was closed) counts as carried too.
+        """
+        if self.engine is not None and not self.running and self._has_news():
+            self._next_update(running=False)
         with self._news:
             events = self.engine.trace.events[: self._num_sent] if self.engine else []
             return list(events), self.num_updates

@@ -26,6 +26,11 @@ def notice(level: Literal["bad", "info"], text: str) -> dict[str, str]:
     return {"level": level, "text": text}
 
 
+def say(notice: dict[str, str] | None) -> Message:
+    """Changes the notice line and nothing else."""
+    return {"kind": "notice", "notice": notice}
+
+
 def empty(header: Header, session: str, notice: dict[str, str] | None = None) -> Message:
     """Before any run."""
     return {"kind": "empty", "header": dict(header), "session": session, "notice": notice}

@@ -178,6 +178,18 @@ def test_step_runs_exactly_one_forward_pass(open_page: OpenPage, api: Client) ->
     page.wait_for_function(f"{STAGE}.bus.mirror.newest === 3 && !{STAGE}.bus.running", timeout=30_000)
 
 
+def test_stop_ends_a_run_that_waits_between_two_steps(open_page: OpenPage, api: Client) -> None:
+    page = open_page()
+    type_prompt(page, "One step, then stop")
+    page.click("#step")
+    page.wait_for_function(f"{STAGE}.bus.mirror?.newest === 1 && !{STAGE}.bus.running", timeout=30_000)
+    page.click("#stop")
+    page.wait_for_function(f"{STAGE}.state.request('A').status === 'finished'", timeout=15_000)
+    assert page.evaluate(f"{STAGE}.bus.mirror.live.counts.used") == 0
+    assert api.predict(session=session_of(page), api_name="/state")["used"] == 0
+    expect(page.locator("#stop")).to_be_disabled()
+
+
 def test_zoom_survives_a_stream(open_page: OpenPage) -> None:
     page = open_page()
     generate(page, "A long story about a small dragon", max_tokens=40)

@@ -133,6 +133,16 @@ def test_a_snapshot_holds_exactly_what_the_updates_have_carried(tiny: LoadedMode
         assert events == sent and number == session.num_updates
 
 
+def test_a_run_that_nobody_follows_any_more_is_told_to_its_end(tiny: LoadedModel) -> None:
+    session = Session()
+    session.begin(tiny, settings("hello", max_tokens=400))
+    session.step_once()
+    session.stop()  # nobody follows a paused run: its blocks are freed between two updates
+    events, number = session.events_so_far()
+    assert events == session.engine.trace.events and number == session.num_updates == 2
+    assert session.events_so_far() == (events, number)
+
+
 def test_a_lookup_while_a_run_is_busy_never_waits_for_the_model(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session()
     session.begin(tiny, settings("hello", max_tokens=3))
