@@ -3,8 +3,8 @@
     python -m benchmarks.cpu_generate [--dtype float32] [--new-tokens 32] [--repeats 5]
 
 Rows are interleaved repeat by repeat, so that a busy machine slows all alike; medians are printed, and ratios are what counts.
-Every row computes in a thread of its own that ends with it, as a session's run does: OpenMP keeps a team for each thread that ever
-computed, and once there are more of its threads than cores, every barrier sleeps instead of spinning (about +50 % a step here).
+Every row computes in a thread of its own that ends with it, as a session's run does: OpenMP keeps a team for each thread that
+ever computed, and once there are more of its threads than cores, every barrier sleeps instead of spinning (about +50 % a step).
 
 The second table is what capture, recording and streaming to the page cost: the same run bare, with capture, and as the page
 does it, with a client in another process that reads every message of the bus.

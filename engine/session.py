@@ -123,8 +123,8 @@ class Session:
     def start(self, max_steps: int | None = None) -> None:
         """Lets the run go on by itself until it ends, or `stop()`, or after `max_steps` passes (and waits there).
 
-        Every pass runs in a thread that ends with it: OpenMP keeps a team for each thread that ever computed, and with more of its
-        threads than cores all of them turn slow.
+        Every pass runs in a thread that ends with it: OpenMP keeps a team for each thread that ever computed, and with more of
+        its threads than cores all of them turn slow.
         """
         self._worker = threading.Thread(target=self._work, args=(max_steps,), name=f"run-{self.run_id}", daemon=True)
         self._worker.start()
