@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -11,6 +14,17 @@ TINY_TEMPLATE = (
     "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
+
+
+@contextlib.contextmanager
+def own_attention(*models: LoadedModel) -> Iterator[None]:
+    """transformers' attention instead of ours, for tests that call a shared model themselves: an engine may have set ours."""
+    before = [loaded.model.config._attn_implementation for loaded in models]
+    for loaded in models:
+        loaded.model.set_attn_implementation("sdpa")
+    yield
+    for loaded, name in zip(models, before):
+        loaded.model.set_attn_implementation(name)
 
 
 @pytest.fixture(scope="session")
