@@ -13,7 +13,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from engine.kv_cache import PagedKVCache
-from kernels.dispatch import AttentionBackend
+from kernels.dispatch import AttentionBackend, CacheWriter
 from kernels.metadata import AttentionMetadata
 
 ATTENTION_NAME = "pagewalk"
@@ -29,14 +29,16 @@ class PagedAttentionContext:
     kv_cache: PagedKVCache
     metadata: AttentionMetadata
     backend: AttentionBackend
+    writer: CacheWriter
     captured: torch.Tensor | None = None
     scales: dict[int, float] = field(default_factory=dict)
 
     def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
         """query [T, n_q, d], key and value [T, n_kv, d], rotated; returns [T, n_q, d] after writing K and V to their slots."""
         self.scales[layer] = scale
-        self.kv_cache.write(layer, key, value, self.metadata.slot_mapping)
-        output = self.backend(query, self.kv_cache.k_pool[layer], self.kv_cache.v_pool[layer], self.metadata, scale)
+        k_pool, v_pool = self.kv_cache.k_pool[layer], self.kv_cache.v_pool[layer]
+        self.writer(key, value, k_pool, v_pool, self.metadata.slot_mapping)
+        output = self.backend(query, k_pool, v_pool, self.metadata, scale)
         if self.captured is not None:
             torch.cat((query, key, value, output), dim=1, out=self.captured[layer])
         return output

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from kernels.torch_paged import write_kv
+
 
 class PagedKVCache:
     """`k_pool[layer]` and `v_pool[layer]`: [num_slots, num_kv_heads, head_dim], contiguous.
@@ -49,8 +51,4 @@ class PagedKVCache:
 
     def write(self, layer: int, key: torch.Tensor, value: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Stores key and value, [T, num_kv_heads, head_dim], at slot_mapping [T] (int64). Slot -1 writes nothing."""
-        kept = slot_mapping >= 0
-        if not bool(kept.all()):
-            key, value, slot_mapping = key[kept], value[kept], slot_mapping[kept]
-        self.k_pool[layer].index_copy_(0, slot_mapping, key)
-        self.v_pool[layer].index_copy_(0, slot_mapping, value)
+        write_kv(key, value, self.k_pool[layer], self.v_pool[layer], slot_mapping)

@@ -12,7 +12,7 @@ from engine.errors import ConfigError
 from engine.kv_cache import PagedKVCache
 from engine.model_loader import LoadedModel
 from engine.scheduler import ScheduledRequest
-from kernels.dispatch import choose_backend, make_backend
+from kernels.dispatch import choose_backend, make_backend, make_writer
 from kernels.metadata import AttentionMetadata
 
 
@@ -35,7 +35,7 @@ class ModelRunner:
         self.model = model
         self.config = config
         try:
-            self.backend = choose_backend(config.attention_backend, model.device)
+            self.backend = choose_backend(config.attention_backend, model.device, model.dtype, model.head_dim)
         except ValueError as error:
             raise ConfigError(str(error)) from None
         try:
@@ -72,9 +72,9 @@ class ModelRunner:
             if item.samples:
                 sample_rows.append(len(token_ids) - 1)
         metadata = self.metadata(plan)
-        context = PagedAttentionContext(
-            self.kv_cache, metadata, make_backend(self.backend.name, metadata), self._capture_buffer(len(token_ids), capture)
-        )
+        name = self.backend.name
+        buffer = self._capture_buffer(len(token_ids), capture)
+        context = PagedAttentionContext(self.kv_cache, metadata, make_backend(name, metadata), make_writer(name), buffer)
         output = self.model.model(
             input_ids=torch.tensor([token_ids], device=device),
             position_ids=torch.tensor([positions], device=device),

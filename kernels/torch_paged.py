@@ -60,6 +60,17 @@ def torch_paged_attention(
     return output
 
 
+def write_kv(
+    key: torch.Tensor, value: torch.Tensor, k_pool: torch.Tensor, v_pool: torch.Tensor, slot_mapping: torch.Tensor
+) -> None:
+    """Stores key and value [T, n_kv, d] at slot_mapping [T] (int64) of the pools, in place. Slot -1 writes nothing."""
+    kept = slot_mapping >= 0
+    if not bool(kept.all()):
+        key, value, slot_mapping = key[kept], value[kept], slot_mapping[kept]
+    k_pool.index_copy_(0, slot_mapping, key)
+    v_pool.index_copy_(0, slot_mapping, value)
+
+
 def _decode(query: torch.Tensor, k_pool: torch.Tensor, v_pool: torch.Tensor, plan: GatherPlan, scale: float) -> torch.Tensor:
     """One query row a sequence: the group of query heads that shares a KV head becomes SDPA's query length."""
     assert plan.decode_slots is not None

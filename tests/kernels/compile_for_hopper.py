@@ -1,0 +1,66 @@
+"""Compiles the kernels for a Hopper GPU, which need not be there, and prints what the compiler says of each as JSON.
+
+Run as a process of its own: once Triton's interpreter has run in a process, its compiler does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+BF16 = {"Q", "K", "V", "OUT", "KEY", "VALUE", "K_POOL", "V_POOL"}
+INT32 = {"TABLE", "PIECES", "MERGES", "BATCH"}
+UNALIGNED = {"table_row", "table_width", "count", "programs", "capacity", "scale_log2"}
+COMMON = {"G": 4, "D": 128, "DP": 128, "BLOCK": 16, "N_KV": 8, "STEP": 2, "PRECISION": "tf32"}
+DECODE = COMMON | {"GP": 16, "WIDTH": 16, "IDS": 8, "PDL": True}
+PLAN = {"CUT": 1, "TILE": 64, "BLOCK": 16, "PAGES": 4, "WIDTH": 16, "IDS": 8, "LANES": 64, "STEP": 16, "CHOICES": 256}
+KERNELS: dict[str, tuple[str, str, dict[str, Any], int]] = {
+    "cache write": ("cache_write", "cache_write_kernel", {"N_KV": 8, "D": 128, "BLOCK": 1024}, 4),
+    "decode": ("paged_decode", "decode_kernel", DECODE | {"TILE": 64, "STAGES": 2, "PAGES": 4}, 4),
+    "decode, blocks of 5": ("paged_decode", "decode_kernel", DECODE | {"TILE": 32, "STAGES": 3, "PAGES": 0, "BLOCK": 5}, 2),
+    "prefill": ("paged_prefill", "prefill_kernel", COMMON | {"BLOCK_M": 128, "TILE": 64, "STAGES": 3, "PAGES": 4}, 8),
+    "merge": ("merge_parts", "merge_kernel", {"N_Q": 32, "D": 128, "DB": 128, "PARTS": 16, "PDL": True}, 2),
+    "plan, even": ("decode_launch", "plan_kernel", PLAN, 4),
+    "plan, ragged": ("decode_launch", "plan_kernel", PLAN | {"CUT": 2}, 4),
+}
+
+
+def compiled(module: str, function: str, constants: dict[str, Any], warps: int) -> dict[str, Any]:
+    kernel = getattr(importlib.import_module(f"kernels.{module}"), function)
+    signature, attributes = {}, {}
+    for i, argument in enumerate(kernel.arg_names):
+        if argument in constants:
+            signature[argument] = "constexpr"
+            continue
+        pointer = "*bf16" if argument in BF16 else "*i32" if argument in INT32 else "*fp32"
+        signature[argument] = pointer if argument.isupper() else "i32"
+        if argument not in UNALIGNED:
+            attributes[(i,)] = [["tt.divisibility", 16]]
+    signature |= {name: kind for name, kind in (("SLOTS", "*i64"), ("scale_log2", "fp32")) if name in signature}
+    fixed = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    made = triton.compile(
+        ASTSource(kernel, signature, fixed, attributes), target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(made.asm["cubin"])
+        tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+        usage = subprocess.run([tool, "-res-usage", file], capture_output=True, text=True, check=True).stdout
+    registers, stack = (int(re.search(rf"{key}:(\d+)", usage)[1]) for key in ("REG", "STACK"))  # type: ignore[index]
+    return {
+        "registers": registers, "stack": stack, "threads": warps * 32, "shared": made.metadata.shared,
+        "wgmma": "wgmma" in made.asm["ptx"],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    print(json.dumps({name: compiled(*how) for name, how in KERNELS.items()}))
