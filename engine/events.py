@@ -51,10 +51,16 @@ class PrefixHit(Event):
 
 @dataclass(frozen=True, slots=True)
 class PrefixMiss(Event):
-    """The first logical block that was looked up and not found."""
+    """The first logical block that was looked up and not found.
+
+    num_shared_tokens: how many of its first tokens the likest block after the same beginning has. evicted_step: when the block
+    that held just these tokens was reused, if it is remembered.
+    """
 
     request_id: str
     logical_index: int
+    num_shared_tokens: int
+    evicted_step: int | None
     reason: str
 
 
@@ -75,6 +81,21 @@ class BlockTouched(Event):
     request_id: str
     logical_index: int
     block_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopied(Event):
+    """Copy-on-write: the request's table now names `block_id` in place of `source_block_id`, which others still read.
+
+    The first `num_slots` slots were copied, K and V of every layer. The source's reference count went down by one.
+    """
+
+    request_id: str
+    logical_index: int
+    source_block_id: int
+    block_id: int
+    num_slots: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +152,19 @@ class TokenSampled(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RequestForked(Event):
+    """A child of `parent_id` with the same prompt. It reads the parent's blocks `block_ids`, each one reference more.
+
+    Without blocks the child could not fork: it waits, to compute the prompt itself.
+    """
+
+    request_id: str
+    parent_id: str
+    block_ids: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestPreempted(Event):
     """The request gave its blocks back (see `BlockFreed`) and waits at the head of the queue to be recomputed."""
 
@@ -162,8 +196,9 @@ class StepTimed(Event):
 EVENT_TYPES: dict[str, type[Event]] = {
     cls.__name__: cls
     for cls in (
-        RequestAdded, RequestRefused, PrefixHit, PrefixMiss, BlockAllocated, BlockTouched, BlockStored, BlockRemoved,
-        AllBlocksCleared, BlockFreed, SlotsWritten, TokenSampled, RequestPreempted, RequestFinished, StepTimed,
+        RequestAdded, RequestRefused, PrefixHit, PrefixMiss, BlockAllocated, BlockTouched, BlockCopied, BlockStored,
+        BlockRemoved, AllBlocksCleared, BlockFreed, SlotsWritten, TokenSampled, RequestForked, RequestPreempted,
+        RequestFinished, StepTimed,
     )
 }  # fmt: skip
 _FIELDS = {name: tuple(f.name for f in dataclasses.fields(cls)) for name, cls in EVENT_TYPES.items()}
@@ -172,6 +207,7 @@ _TYPES = {name: {f.name: f.type for f in dataclasses.fields(cls)} for name, cls 
 
 _PLAIN_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
+    "int | None": (int, type(None)),
     "float": (int, float),
     "str": (str,),
     "TokenText": (str,),
@@ -219,7 +255,7 @@ def _checked(value: Any, kind: str, where: str) -> Any:
     expected = _PLAIN_TYPES.get(kind)
     if expected is None or not isinstance(value, expected) or isinstance(value, bool):
         raise RecordingError(f"Not a recording: {where} holds {str(value)[:40]!r}, expected {kind}.")
-    limit = {"int": 1 << 53, "float": 1e15}.get(kind)
+    limit = {"int": 1 << 53, "int | None": 1 << 53, "float": 1e15}.get(kind)
     if limit is not None and isinstance(value, (int, float)) and not 0 <= value < limit:
         raise RecordingError(f"Not a recording: {where} is {str(value)[:40]}, out of range.")
     return value

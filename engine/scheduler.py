@@ -3,20 +3,28 @@
 No prefill phase and no decode phase (vLLM V1): every request has `num_computed_tokens` catching up with its tokens, at
 most `max_num_batched_tokens` a step in all, so chunked prefill falls out. Running requests grow oldest first; when the pool
 is dry the youngest gives way and is recomputed later. Waiting requests are admitted in order of arrival.
+
+    add -> waiting --_admit--> running --schedule, forward pass, commit--> ... --finish-->
+              ^                   |   '-fork-> running: its children
+              +---- preempted ----+
+
+Sequences share full blocks by a prefix hit and any block by a fork; who is about to write into a block that others read copies
+it first (copy-on-write: Kwon et al. 2023, section 4.4), so that the last one left writes in place.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.block_pool import BlockContent, BlockPool
+from engine.block_pool import BlockContent, BlockPool, hash_block
 from engine.block_table import BlockTable
 from engine.config import EngineConfig
 from engine.errors import RequestError
 from engine.events import (
     BlockAllocated,
+    BlockCopied,
     BlockFreed,
     BlockRemoved,
     BlockStored,
@@ -24,6 +32,7 @@ from engine.events import (
     Event,
     PrefixHit,
     PrefixMiss,
+    RequestForked,
     RequestPreempted,
     SlotsWritten,
 )
@@ -49,7 +58,10 @@ class ScheduledRequest:
 
 
 class Scheduler:
-    """Owns the pool, the waiting queue and the running list. `emit` receives every event; `step` is set by the engine."""
+    """Owns the pool, the waiting queue and the running list. `emit` receives every event; `step` is set by the engine.
+
+    copies: what the plan of this step wants copied before the forward pass, in this order.
+    """
 
     def __init__(self, config: EngineConfig, max_model_len: int, emit: Callable[[Event], None]) -> None:
         self.config = config
@@ -57,14 +69,19 @@ class Scheduler:
         self.step = 0
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
+        self.copies: list[BlockCopied] = []
         self._emit = emit
         self._needing = ""
+        self._evicted: OrderedDict[str, int] = OrderedDict()  # block hash -> the step it was reused in; the newest only
         self.pool = BlockPool(config.num_blocks, config.free_order, config.seed, self.on_removed)
 
     # ---- arrival and departure ------------------------------------------------------------------
 
     def check_fits(self, num_prompt_tokens: int, max_tokens: int) -> None:
-        """Raises RequestError, with the numbers, if the request could never finish in this pool."""
+        """Raises RequestError, with the numbers, if the request could never finish in this pool.
+
+        That holds for any `n`: sequences of one prompt need not run at the same time.
+        """
         size, total = self.config.block_size, num_prompt_tokens + max_tokens
         if total > self.max_model_len:
             raise RequestError(
@@ -102,6 +119,7 @@ class Scheduler:
     def schedule(self) -> list[ScheduledRequest]:
         """Plans one forward pass and takes the blocks it writes. Never raises for want of blocks."""
         budget = self.config.max_num_batched_tokens
+        self.copies = []
         plan: list[ScheduledRequest] = []
         preempted = False
         index = 0
@@ -136,17 +154,52 @@ class Scheduler:
             if self.config.enable_prefix_caching:
                 self._store_full_blocks(request)
 
+    def fork(self, parent: Request, children: Sequence[Request]) -> bool:
+        """After the pass that computed the parent's last prompt token: all its children read its blocks, or none of them does.
+
+        They can if each finds a seat and, for the first token it writes, a block: the copy of a part-filled last block, or
+        the next one. Otherwise, with no block touched, they wait at the head of the queue. Returns whether they forked.
+        """
+        num, shared = len(children), parent.block_table.block_ids
+        needed = num if parent.params.max_tokens > 1 else 0  # a token that ends its sequence is never written
+        seats, free = self.config.max_num_seqs - len(self.running), self.pool.num_free_blocks
+        forks = num <= seats and needed <= free
+        for child in children:
+            if forks:
+                self.pool.touch(shared)
+                child.block_table = BlockTable(self.config.block_size, shared)
+                child.block_contents = list(parent.block_contents)
+                child.num_computed_tokens = child.num_cached_tokens = parent.num_computed_tokens
+                child.status = RequestStatus.RUNNING
+                self.running.append(child)
+                reason = f"n = {num + 1}, {'both' if num == 1 else 'all'} read {_blocks(shared)}; {self._rise(shared)}"
+            else:
+                wants = (
+                    f"{num} more seats of which {max(seats, 0)} are"
+                    if num > seats
+                    else f"{needed} more blocks of which {free} are"
+                )
+                reason = f"n = {num + 1} wants {wants} free; {child.request_id} waits and will compute the prompt itself"
+            self._emit(RequestForked(self.step, child.request_id, parent.request_id, tuple(shared) if forks else (), reason))
+        if not forks:
+            self.waiting.extendleft(reversed(children))
+        return forks
+
     # ---- blocks ---------------------------------------------------------------------------------
 
     def _grow(self, request: Request, num_tokens: int) -> bool:
-        """Makes the table reach `num_tokens` positions. False, with nothing changed, if the pool lacks the blocks."""
+        """Makes the table reach `num_tokens` positions, all from `num_computed_tokens` on in blocks of the request's own.
+
+        False, with nothing changed, if the pool lacks the blocks.
+        """
         table, size = request.block_table, self.config.block_size
-        missing = -(-num_tokens // size) - len(table)
-        if missing <= 0:
-            return True
-        if missing > self.pool.num_free_blocks:
+        missing = max(-(-num_tokens // size) - len(table), 0)
+        copies = self._must_copy(request)
+        if missing + copies > self.pool.num_free_blocks:
             return False
         self._needing = request.request_id
+        if copies:
+            self._copy_on_write(request)
         for block_id in self.pool.allocate(missing):
             logical_index = len(table)
             table.append(block_id)
@@ -154,6 +207,29 @@ class Scheduler:
             reason = f"token {first} starts logical block {logical_index} ({first} % {size} = 0)"
             self._emit(BlockAllocated(self.step, request.request_id, logical_index, block_id, reason))
         return True
+
+    def _must_copy(self, request: Request) -> bool:
+        """Whether the next position lands in a part-filled block that another table names too."""
+        index, offset = divmod(request.num_computed_tokens, self.config.block_size)
+        return offset > 0 and self.pool.ref_cnt[request.block_table[index]] > 1
+
+    def _copy_on_write(self, request: Request) -> None:
+        index, num_slots = divmod(request.num_computed_tokens, self.config.block_size)
+        (block_id,) = self.pool.allocate(1)
+        source = request.block_table.replace(index, block_id)
+        self.pool.free([source])
+        readers = [r.request_id for r in self.running if len(r.block_table) > index and r.block_table[index] == source]
+        reason = (
+            f"token {request.num_computed_tokens} lands in a part-filled block that {_and(readers)} still "
+            f"{'reads' if len(readers) == 1 else 'read'}; {num_slots} {'slot' if num_slots == 1 else 'slots'} copied"
+        )
+        copied = BlockCopied(self.step, request.request_id, index, source, block_id, num_slots, reason)
+        self.copies.append(copied)
+        self._emit(copied)
+
+    def _rise(self, block_ids: Sequence[int]) -> str:
+        counts = {self.pool.ref_cnt[block_id] for block_id in block_ids}
+        return f"reference counts rise {f'to {counts.pop()}' if len(counts) == 1 else 'by 1'}"
 
     def _admit(self, request: Request, budget: int) -> ScheduledRequest | None:
         """Starts a waiting request, reusing cached blocks. None, with nothing changed, if it must wait."""
@@ -167,7 +243,7 @@ class Scheduler:
         self.waiting.popleft()
         self.running.append(request)
         request.status = RequestStatus.RUNNING
-        self._report_prefix(request, hits)
+        self._report_prefix(request, hits, contents)
         self.pool.touch(hits)
         for block_id in hits:
             self._emit(BlockTouched(self.step, request.request_id, len(request.block_table), block_id))
@@ -198,7 +274,7 @@ class Scheduler:
                 contents.append(content)
         return hits, contents
 
-    def _report_prefix(self, request: Request, hits: list[int]) -> None:
+    def _report_prefix(self, request: Request, hits: list[int], contents: list[BlockContent]) -> None:
         size = self.config.block_size
         lookable = (request.num_tokens - 1) // size if self.config.enable_prefix_caching else 0
         if hits:
@@ -206,9 +282,25 @@ class Scheduler:
             reason = f"the first {num} of {request.num_tokens} tokens are in the pool, in {len(hits)} full blocks"
             self._emit(PrefixHit(self.step, request.request_id, num, tuple(hits), reason))
         if len(hits) < lookable:
-            first = len(hits) * size
-            reason = f"no block holds tokens {first} to {first + size - 1} after the same beginning"
-            self._emit(PrefixMiss(self.step, request.request_id, len(hits), reason))
+            self._report_miss(request, len(hits), contents[-1] if contents else None)
+
+    def _report_miss(self, request: Request, index: int, parent: BlockContent | None) -> None:
+        """Says why no block was hit, as far as the pool still knows."""
+        size = self.config.block_size
+        first, last = index * size, (index + 1) * size - 1
+        tokens = request.token_ids[first : last + 1]
+        closest, num_shared = self.pool.closest_block(parent, tokens) or (0, 0)
+        evicted = self._evicted.get(hash_block(parent.block_hash if parent else None, tokens))
+        if evicted is not None:
+            reason = f"the block that held tokens {first} to {last} was evicted at step {evicted}"
+        elif num_shared:
+            reason = (
+                f"block {index} differs at token {first + num_shared}: only {num_shared} of {size} tokens shared "
+                f"with block {closest}"
+            )
+        else:
+            reason = f"no block holds tokens {first} to {last} after the same beginning"
+        self._emit(PrefixMiss(self.step, request.request_id, index, num_shared, evicted, reason))
 
     def _store_full_blocks(self, request: Request) -> None:
         size, first = self.config.block_size, len(request.block_contents)
@@ -234,10 +326,13 @@ class Scheduler:
     def _preempt_youngest(self, for_request: Request) -> Request:
         victim = self.running.pop()
         victim.status = RequestStatus.WAITING
-        held, first = len(victim.block_table), len(for_request.block_table) * self.config.block_size
+        copies, table = self._must_copy(for_request), for_request.block_table
+        token = for_request.num_computed_tokens if copies else len(table) * self.config.block_size
+        shared = sum(self.pool.ref_cnt[block_id] > 1 for block_id in victim.block_table.block_ids)
         reason = (
-            f"the pool is dry: {for_request.request_id} needs a block for token {first}; "
-            f"{victim.request_id} is the youngest of {len(self.running) + 1} running and gives {held} blocks back, "
+            f"the pool is dry: {for_request.request_id} needs a {'copy of a ' if copies else ''}block for token {token}; "
+            f"{victim.request_id} is the youngest of {len(self.running) + 1} running and gives "
+            f"{len(victim.block_table) - shared} blocks back, {f'{shared} more stay with others, ' if shared else ''}"
             f"{victim.num_tokens} tokens to recompute"
         )
         self._release(victim, f"{victim.request_id} was preempted")
@@ -257,3 +352,16 @@ class Scheduler:
     def on_removed(self, block_id: int, block_hash: str) -> None:
         reason = f"least recently used of the cached blocks; {self._needing} needs a block"
         self._emit(BlockRemoved(self.step, (block_hash,), (block_id,), reason))
+        self._evicted[block_hash] = self.step
+        self._evicted.move_to_end(block_hash)
+        if len(self._evicted) > self.config.num_blocks:
+            self._evicted.popitem(last=False)
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _blocks(block_ids: Sequence[int]) -> str:
+    few = ", ".join(map(str, block_ids)) if len(block_ids) <= 4 else f"{', '.join(map(str, block_ids[:3]))} … {block_ids[-1]}"
+    return f"{'block' if len(block_ids) == 1 else 'blocks'} {few}"

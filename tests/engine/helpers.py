@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 
 import torch
 
 from engine import Engine, EngineConfig, SamplingParams
+from engine.engine import letters
 from engine.errors import RequestError
 from engine.events import Event, RequestPreempted
 from engine.model_loader import LoadedModel
@@ -28,18 +30,27 @@ class Rehearsal:
         self.requests: list[Request] = []
         self.token = token
 
-    def add(self, token_ids: int | Sequence[int], max_tokens: int = 1) -> Request:
+    def add(self, token_ids: int | Sequence[int], max_tokens: int = 1, n: int = 1) -> Request:
         """A number stands for that many tokens, no two requests alike."""
         if isinstance(token_ids, int):
             token_ids = [1000 * (len(self.requests) + 1) + i for i in range(token_ids)]
         self.scheduler.check_fits(len(token_ids), max_tokens)
-        name = chr(ord("A") + len(self.requests))
-        request = Request(
-            name, "", list(token_ids), len(token_ids), SamplingParams(max_tokens=max_tokens), self.scheduler.new_table()
-        )
-        self.requests.append(request)
+        request = self._new_request(list(token_ids), SamplingParams(max_tokens=max_tokens, n=n))
         self.scheduler.add(request)
         return request
+
+    def _new_request(self, token_ids: list[int], params: SamplingParams, parent_id: str | None = None) -> Request:
+        name, table = letters(len(self.requests)), self.scheduler.new_table()
+        self.requests.append(Request(name, "", token_ids, len(token_ids), params, table, parent_id=parent_id))
+        return self.requests[-1]
+
+    def _fork(self, parent: Request) -> list[Request]:
+        """As Engine does it: who samples from the parent's logits, the parent included."""
+        if parent.params.n == 1 or parent.num_output_tokens:
+            return [parent]
+        single = dataclasses.replace(parent.params, n=1)
+        children = [self._new_request(list(parent.token_ids), single, parent.request_id) for _ in range(1, parent.params.n)]
+        return [parent, *children] if self.scheduler.fork(parent, children) else [parent]
 
     def step(self) -> list[tuple[str, int, int]]:
         """One pass; returns (request, start, number of tokens) of each planned chunk."""
@@ -48,10 +59,10 @@ class Rehearsal:
         plan = scheduler.schedule()
         scheduler.commit(plan)
         for item in plan:
-            if item.samples:
-                item.request.token_ids.append(self.token)
-                if item.request.num_output_tokens >= item.request.params.max_tokens:
-                    scheduler.finish(item.request, "done")
+            for request in self._fork(item.request) if item.samples else ():
+                request.token_ids.append(self.token)
+                if request.num_output_tokens >= request.params.max_tokens:
+                    scheduler.finish(request, "done")
         return [(item.request.request_id, item.start, item.num_tokens) for item in plan]
 
     def run(self, limit: int = 1000) -> int:

@@ -18,6 +18,7 @@ WHOLE = st.integers(0, (1 << 53) - 1)
 TEXT = st.text(st.characters(exclude_categories=[]), max_size=8)
 VALUES = {
     "int": WHOLE,
+    "int | None": st.none() | WHOLE,
     "float": st.floats(0, 1e14),
     "str": TEXT,
     "str | None": st.none() | TEXT,
