@@ -18,6 +18,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from engine import reasons
 from engine.block_pool import BlockContent, BlockPool, hash_block
 from engine.block_table import BlockTable
 from engine.config import EngineConfig
@@ -172,14 +173,9 @@ class Scheduler:
                 child.num_computed_tokens = child.num_cached_tokens = parent.num_computed_tokens
                 child.status = RequestStatus.RUNNING
                 self.running.append(child)
-                reason = f"n = {num + 1}, {'both' if num == 1 else 'all'} read {_blocks(shared)}; {self._rise(shared)}"
+                reason = reasons.forked(num + 1, shared, {self.pool.ref_cnt[block_id] for block_id in shared})
             else:
-                wants = (
-                    f"{num} more seats of which {max(seats, 0)} are"
-                    if num > seats
-                    else f"{needed} more blocks of which {free} are"
-                )
-                reason = f"n = {num + 1} wants {wants} free; {child.request_id} waits and will compute the prompt itself"
+                reason = reasons.fork_waits(child.request_id, num + 1, (num, seats), (needed, free))
             self._emit(RequestForked(self.step, child.request_id, parent.request_id, tuple(shared) if forks else (), reason))
         if not forks:
             self.waiting.extendleft(reversed(children))
@@ -203,8 +199,7 @@ class Scheduler:
         for block_id in self.pool.allocate(missing):
             logical_index = len(table)
             table.append(block_id)
-            first = logical_index * size
-            reason = f"token {first} starts logical block {logical_index} ({first} % {size} = 0)"
+            reason = reasons.block_starts(logical_index * size, size)
             self._emit(BlockAllocated(self.step, request.request_id, logical_index, block_id, reason))
         return True
 
@@ -219,17 +214,10 @@ class Scheduler:
         source = request.block_table.replace(index, block_id)
         self.pool.free([source])
         readers = [r.request_id for r in self.running if len(r.block_table) > index and r.block_table[index] == source]
-        reason = (
-            f"token {request.num_computed_tokens} lands in a part-filled block that {_and(readers)} still "
-            f"{'reads' if len(readers) == 1 else 'read'}; {num_slots} {'slot' if num_slots == 1 else 'slots'} copied"
-        )
+        reason = reasons.block_copied(request.num_computed_tokens, readers, num_slots)
         copied = BlockCopied(self.step, request.request_id, index, source, block_id, num_slots, reason)
         self.copies.append(copied)
         self._emit(copied)
-
-    def _rise(self, block_ids: Sequence[int]) -> str:
-        counts = {self.pool.ref_cnt[block_id] for block_id in block_ids}
-        return f"reference counts rise {f'to {counts.pop()}' if len(counts) == 1 else 'by 1'}"
 
     def _admit(self, request: Request, budget: int) -> ScheduledRequest | None:
         """Starts a waiting request, reusing cached blocks. None, with nothing changed, if it must wait."""
@@ -279,7 +267,7 @@ class Scheduler:
         lookable = (request.num_tokens - 1) // size if self.config.enable_prefix_caching else 0
         if hits:
             num = len(hits) * size
-            reason = f"the first {num} of {request.num_tokens} tokens are in the pool, in {len(hits)} full blocks"
+            reason = reasons.prefix_hit(num, request.num_tokens, len(hits))
             self._emit(PrefixHit(self.step, request.request_id, num, tuple(hits), reason))
         if len(hits) < lookable:
             self._report_miss(request, len(hits), contents[-1] if contents else None)
@@ -287,19 +275,10 @@ class Scheduler:
     def _report_miss(self, request: Request, index: int, parent: BlockContent | None) -> None:
         """Says why no block was hit, as far as the pool still knows."""
         size = self.config.block_size
-        first, last = index * size, (index + 1) * size - 1
-        tokens = request.token_ids[first : last + 1]
-        closest, num_shared = self.pool.closest_block(parent, tokens) or (0, 0)
+        tokens = request.token_ids[index * size : (index + 1) * size]
+        closest, num_shared = self.pool.closest_block(parent, tokens) or (None, 0)
         evicted = self._evicted.get(hash_block(parent.block_hash if parent else None, tokens))
-        if evicted is not None:
-            reason = f"the block that held tokens {first} to {last} was evicted at step {evicted}"
-        elif num_shared:
-            reason = (
-                f"block {index} differs at token {first + num_shared}: only {num_shared} of {size} tokens shared "
-                f"with block {closest}"
-            )
-        else:
-            reason = f"no block holds tokens {first} to {last} after the same beginning"
+        reason = reasons.prefix_miss(index, size, closest, num_shared, evicted)
         self._emit(PrefixMiss(self.step, request.request_id, index, num_shared, evicted, reason))
 
     def _store_full_blocks(self, request: Request) -> None:
@@ -326,15 +305,13 @@ class Scheduler:
     def _preempt_youngest(self, for_request: Request) -> Request:
         victim = self.running.pop()
         victim.status = RequestStatus.WAITING
-        copies, table = self._must_copy(for_request), for_request.block_table
-        token = for_request.num_computed_tokens if copies else len(table) * self.config.block_size
+        copies = self._must_copy(for_request)
+        position = for_request.num_computed_tokens if copies else for_request.block_table.capacity
         shared = sum(self.pool.ref_cnt[block_id] > 1 for block_id in victim.block_table.block_ids)
-        reason = (
-            f"the pool is dry: {for_request.request_id} needs a {'copy of a ' if copies else ''}block for token {token}; "
-            f"{victim.request_id} is the youngest of {len(self.running) + 1} running and gives "
-            f"{len(victim.block_table) - shared} blocks back, {f'{shared} more stay with others, ' if shared else ''}"
-            f"{victim.num_tokens} tokens to recompute"
-        )
+        reason = reasons.preempted(
+            victim.request_id, len(self.running) + 1, len(victim.block_table) - shared, shared, victim.num_tokens,
+            for_request.request_id, position, copies,
+        )  # fmt: skip
         self._release(victim, f"{victim.request_id} was preempted")
         victim.num_computed_tokens = 0
         victim.block_contents = []
@@ -350,18 +327,9 @@ class Scheduler:
             self._emit(BlockFreed(self.step, request.request_id, tuple(block_ids), reason))
 
     def on_removed(self, block_id: int, block_hash: str) -> None:
-        reason = f"least recently used of the cached blocks; {self._needing} needs a block"
-        self._emit(BlockRemoved(self.step, (block_hash,), (block_id,), reason))
+        """The pool is about to reuse a cached block."""
+        self._emit(BlockRemoved(self.step, (block_hash,), (block_id,), reasons.block_evicted(self._needing)))
         self._evicted[block_hash] = self.step
         self._evicted.move_to_end(block_hash)
         if len(self._evicted) > self.config.num_blocks:
             self._evicted.popitem(last=False)
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _blocks(block_ids: Sequence[int]) -> str:
-    few = ", ".join(map(str, block_ids)) if len(block_ids) <= 4 else f"{', '.join(map(str, block_ids[:3]))} … {block_ids[-1]}"
-    return f"{'block' if len(block_ids) == 1 else 'blocks'} {few}"
