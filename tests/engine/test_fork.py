@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -384,3 +386,16 @@ def test_the_first_tokens_of_a_family_are_sampled_in_one_step(tiny):
 def test_a_number_of_sequences_that_makes_no_sense_is_refused(n):
     with pytest.raises(ConfigError, match=r"n is .*; give a whole number from 1 to 256"):
         SamplingParams(n=n)
+
+
+def test_a_family_whose_logits_are_no_numbers_ends_with_an_error_each(tiny):
+    engine = engine_of(tiny)
+    execute = engine.runner.execute
+
+    def broken(plan, capture):
+        return dataclasses.replace(execute(plan, capture), logits=torch.full((1, tiny.vocab_size), float("nan")))
+
+    engine.runner.execute = broken
+    engine.add_request("abcdef", sample(3))
+    run_audited(engine)
+    assert [engine.output(name).finish_reason for name in "ABC"] == ["error"] * 3
