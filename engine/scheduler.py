@@ -279,7 +279,7 @@ class Scheduler:
         closest, num_shared = self.pool.closest_block(parent, tokens) or (None, 0)
         evicted = self._evicted.get(hash_block(parent.block_hash if parent else None, tokens))
         reason = reasons.prefix_miss(index, size, closest, num_shared, evicted)
-        self._emit(PrefixMiss(self.step, request.request_id, index, num_shared, evicted, reason))
+        self._emit(PrefixMiss(self.step, request.request_id, index, reason, num_shared, evicted))
 
     def _store_full_blocks(self, request: Request) -> None:
         size, first = self.config.block_size, len(request.block_contents)
@@ -308,16 +308,16 @@ class Scheduler:
         copies = self._must_copy(for_request)
         position = for_request.num_computed_tokens if copies else for_request.block_table.capacity
         shared = sum(self.pool.ref_cnt[block_id] > 1 for block_id in victim.block_table.block_ids)
+        freed = len(victim.block_table) - shared
         reason = reasons.preempted(
-            victim.request_id, len(self.running) + 1, len(victim.block_table) - shared, shared, victim.num_tokens,
-            for_request.request_id, position, copies,
+            victim.request_id, len(self.running) + 1, freed, shared, victim.num_tokens, for_request.request_id, position, copies
         )  # fmt: skip
         self._release(victim, f"{victim.request_id} was preempted")
         victim.num_computed_tokens = 0
         victim.block_contents = []
         victim.num_preemptions += 1
         self.waiting.appendleft(victim)
-        self._emit(RequestPreempted(self.step, victim.request_id, victim.num_tokens, reason))
+        self._emit(RequestPreempted(self.step, victim.request_id, victim.num_tokens, reason, for_request.request_id, freed))
         return victim
 
     def _release(self, request: Request, reason: str) -> None:

@@ -176,7 +176,7 @@ def test_a_preempted_child_leaves_the_shared_blocks_to_its_parent_who_then_write
     run.scheduler.pool.free(intruder)
     assert of_kind(run.events, BlockCopied) == []
     (event,) = of_kind(run.events, RequestPreempted)
-    assert event.request_id == "B"
+    assert (event.request_id, event.needed_by, event.num_freed_blocks, event.num_tokens) == ("B", "A", 0, 7)
     assert event.reason == (
         "the pool is dry: A needs a copy of a block for token 6; B is the youngest of 2 running and gives 0 blocks back, "
         "2 more stay with others, 7 tokens to recompute"

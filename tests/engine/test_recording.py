@@ -415,7 +415,7 @@ DAMAGE = {
     "a copy onto a block in use": (copy_onto_itself, "BlockCopied) contradicts"),
     "a copy of a row that is not there": (edit("BlockCopied", 3, 99), "BlockCopied) contradicts"),
     "a copy of too many slots": (edit("BlockCopied", 6, lambda n: n + 1), "BlockCopied) contradicts"),
-    "a miss evicted at no step": (edit("PrefixMiss", 5, "soon"), "expected int | None"),
+    "a miss evicted at no step": (edit("PrefixMiss", 6, "soon"), "expected int | None"),
     "too few hashes": (edit("BlockStored", 2, []), "BlockStored) contradicts"),
     "another block size": (edit("BlockStored", 5, 8), "BlockStored) contradicts"),
     "a request twice": (repeat("RequestAdded"), "RequestAdded) contradicts"),

@@ -189,6 +189,7 @@ def test_a_preemption_says_who_needed_the_block_and_what_is_lost():
         "the pool is dry: A needs a block for token 4; B is the youngest of 2 running and gives 1 blocks back, "
         "5 tokens to recompute"
     )
+    assert (event.request_id, event.needed_by, event.num_freed_blocks, event.num_tokens) == ("B", "A", 1, 5)
     (freed,) = [e for e in run.events if isinstance(e, BlockFreed)]
     assert (freed.request_id, freed.block_ids, freed.reason) == ("B", (1,), "B was preempted")
 

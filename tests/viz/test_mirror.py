@@ -12,6 +12,7 @@ import pytest
 from engine.events import (
     BlockAllocated,
     BlockCopied,
+    PrefixMiss,
     RequestAdded,
     RequestForked,
     SlotsWritten,
@@ -161,3 +162,13 @@ def test_a_child_that_could_not_fork_waits_with_nothing():
     log = [*FORKED[:4], RequestForked(1, "C", "B", (), "n = 2 wants 1 more blocks of which 0 are free")]
     child = probe(log, 8, 16, [1])["states"][0]["requests"]["C"]
     assert (child["status"], child["table"], child["computed"], len(child["tokens"])) == ("waiting", [], 0, 20)
+
+
+def test_the_story_tells_a_miss_only_where_it_knows_why():
+    log = [
+        RequestAdded(0, "A", "p", (1,), ("x",), 8),
+        PrefixMiss(1, "A", 0, "no block holds tokens 0 to 15 after the same beginning"),
+        PrefixMiss(1, "A", 3, "block 3 differs at token 50: only 2 of 16 tokens shared with block 7", 2),
+        PrefixMiss(1, "A", 0, "the block that held tokens 0 to 15 was evicted at step 12", 0, 12),
+    ]
+    assert [e["why"][:12] for e in probe(log, 8, 16, [1])["story"] if e["kind"] == "miss"] == ["block 3 diff", "the block th"]
