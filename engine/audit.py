@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from engine.errors import AuditError
-from engine.request import RequestStatus
+from engine.request import Request, RequestStatus
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -30,6 +30,7 @@ def audit(engine: Engine) -> None:
         if named[block_id] != count:
             raise AuditError(f"Block {block_id}: ref_cnt is {count}, and {named[block_id]} tables name it.")
 
+    first_reader: dict[int, tuple[Request, int]] = {}
     for request in requests:
         name, table = request.request_id, request.block_table
         if request.status is not RequestStatus.RUNNING and len(table):
@@ -40,11 +41,24 @@ def audit(engine: Engine) -> None:
             raise AuditError(f"{name}: a block stands twice in the table.")
         if request.num_computed_tokens > request.num_tokens:
             raise AuditError(f"{name}: {request.num_computed_tokens} computed of {request.num_tokens} tokens.")
+        for index, block_id in enumerate(table.block_ids):
+            other, at = first_reader.setdefault(block_id, (request, index))
+            begin, end = index * size, (index + 1) * size
+            mine, theirs = (r.token_ids[begin : min(end, r.num_computed_tokens)] for r in (request, other))
+            if at != index or mine != theirs:
+                raise AuditError(f"Block {block_id}: {other.request_id} and {name} read it for different tokens.")
         for index, content in enumerate(request.block_contents[: len(table)]):
             if pool.content[table[index]] is not content:
                 raise AuditError(f"{name}: block {table[index]} holds other content than logical block {index} recorded.")
             if content.token_ids != tuple(request.token_ids[index * size : (index + 1) * size]):
                 raise AuditError(f"{name}: logical block {index} is hashed for other tokens.")
+        if request.parent_id is not None:
+            parent, num = engine.requests.get(request.parent_id), request.num_prompt_tokens
+            prompt = parent.token_ids[: parent.num_prompt_tokens] if parent and name in parent.child_ids else None
+            if request.token_ids[:num] != prompt:
+                raise AuditError(f"{name} is no child of {request.parent_id} with the same prompt.")
+    if len(scheduler.running) > engine.config.max_num_seqs:
+        raise AuditError(f"{len(scheduler.running)} requests run; max_num_seqs is {engine.config.max_num_seqs}.")
     queued = Counter(r.request_id for r in (*scheduler.waiting, *scheduler.running))
     if queued != Counter(r.request_id for r in requests if r.status is not RequestStatus.FINISHED):
         raise AuditError("The queues do not hold each unfinished request exactly once.")
@@ -64,6 +78,7 @@ def audit(engine: Engine) -> None:
         ("computed", [state.requests[r.request_id].num_computed_tokens for r in requests if r.status is RequestStatus.RUNNING],
          [r.num_computed_tokens for r in requests if r.status is RequestStatus.RUNNING]),
         ("tokens", [state.requests[r.request_id].tokens for r in requests], [r.token_texts for r in requests]),
+        ("parents", [state.requests[r.request_id].parent_id for r in requests], [r.parent_id for r in requests]),
         ("status", [state.requests[r.request_id].status for r in requests], [r.status.value for r in requests]),
     ):  # fmt: skip
         if replayed != live:

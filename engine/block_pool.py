@@ -7,6 +7,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
 from engine.config import FreeOrder
 from engine.errors import BlockPoolError
@@ -57,6 +58,7 @@ class BlockPool:
         self.content: list[BlockContent | None] = [None] * num_blocks
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(order)
         self._by_hash: dict[str, dict[int, None]] = {}
+        self._after: dict[BlockContent | None, dict[int, None]] = {}  # parent -> the blocks whose content follows it
         self.on_removed = on_removed
 
     @property
@@ -113,12 +115,24 @@ class BlockPool:
         content = content or BlockContent(parent, tokens, block_hash)
         self.content[block_id] = content
         self._by_hash.setdefault(block_hash, {})[block_id] = None
+        self._after.setdefault(parent, {})[block_id] = None
         return content
 
     def cached_block(self, parent: BlockContent | None, token_ids: Sequence[int]) -> int | None:
         """A block that holds exactly these tokens after exactly this parent, or None. Changes nothing."""
         tokens = tuple(token_ids)
         return self._find(hash_block(parent.block_hash if parent else None, tokens), parent, tokens)
+
+    def closest_block(self, parent: BlockContent | None, token_ids: Sequence[int], limit: int = 64) -> tuple[int, int] | None:
+        """(block, how many first tokens it shares) of the likest of the newest `limit` blocks after this parent, or None."""
+        best: tuple[int, int] | None = None
+        for block_id in islice(reversed(self._after.get(parent, {})), limit):
+            content = self.content[block_id]
+            pairs = zip(content.token_ids if content else (), token_ids, strict=False)
+            num = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            if best is None or num > best[1]:
+                best = (block_id, num)
+        return best
 
     def cached_blocks(self) -> list[int]:
         """Free blocks whose content can still be hit, next to be reused first."""
@@ -135,6 +149,7 @@ class BlockPool:
             raise BlockPoolError(f"The prefix cache cannot be reset while {used} blocks are in use; stop the requests first.")
         self.content = [None] * self.num_blocks
         self._by_hash.clear()
+        self._after.clear()
 
     def _find(self, block_hash: str, parent: BlockContent | None, tokens: tuple[int, ...]) -> int | None:
         for block_id in self._by_hash.get(block_hash, ()):
@@ -152,4 +167,8 @@ class BlockPool:
         del holders[block_id]
         if not holders:
             del self._by_hash[content.block_hash]
+        followers = self._after[content.parent]
+        del followers[block_id]
+        if not followers:
+            del self._after[content.parent]
         self.on_removed(block_id, content.block_hash)

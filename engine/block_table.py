@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class BlockTable:
-    """The physical blocks of one sequence, in logical order. Append-only; one table serves every layer.
+    """The physical blocks of one sequence, in logical order. Append-only but for copy-on-write; one table serves every layer.
 
         position 0..3   4..7   8..11          block_size 4
         table    [  7,     2,     15 ]        position 5 -> table[1] = 2, offset 1 -> slot 2 * 4 + 1 = 9
@@ -31,6 +31,11 @@ class BlockTable:
 
     def append(self, block_id: int) -> None:
         self.block_ids.append(block_id)
+
+    def replace(self, logical_index: int, block_id: int) -> int:
+        """Maps a logical block elsewhere and returns the block that it was mapped to."""
+        before, self.block_ids[logical_index] = self.block_ids[logical_index], block_id
+        return before
 
     def clear(self) -> list[int]:
         """Empties the table and returns what it held, in logical order."""

@@ -69,6 +69,14 @@ class Capture:
                 row = self._by_slot[slot]
                 rows[position] = CapturedRow(row.captured, row.index, step)
 
+    def copy_slots(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """A block was copied: what is known of each source slot holds for its target too."""
+        for source, target in zip(sources, targets, strict=True):
+            if source in self._by_slot:
+                self._by_slot[target] = self._by_slot[source]
+            else:
+                self._by_slot.pop(target, None)
+
     def next_run(self, keep_slots: bool) -> Capture:
         """The capture of a run that names its requests afresh; this one stays with the trace of the run before.
 

@@ -70,11 +70,14 @@ class SamplingParams:
     """How to choose tokens and when to stop.
 
     temperature 0 is greedy; top_p, top_k and min_p cut the distribution (1.0, 0 and 0.0 switch them off).
-    seed makes one request's draws repeatable; None draws from the engine's own seed.
+    n: sequences drawn from one prompt, which is computed once: then n - 1 children fork from the request and share its blocks.
+    seed makes one request's draws repeatable, child i drawing with seed + i; None draws from the engine's own seed.
+    logprobs: log-probabilities of the sampled token and of this many likeliest ones come with each token; 0 switches them off.
     stop: strings that end the output and are not part of it. ignore_eos goes on past the model's end-of-text ids.
     """
 
     max_tokens: int = 32
+    n: int = 1
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
@@ -84,9 +87,12 @@ class SamplingParams:
     stop: list[str] = field(default_factory=list)
     stop_token_ids: list[int] = field(default_factory=list)
     ignore_eos: bool = False
+    logprobs: int = 0
 
     def __post_init__(self) -> None:
         _whole("max_tokens", self.max_tokens, 1, 1 << 24)
+        _whole("n", self.n, 1, 256)
+        _whole("logprobs", self.logprobs, 0, 20)
         _whole("top_k", self.top_k, 0, 1 << 24)
         if self.seed is not None:
             _whole("seed", self.seed, 0, (1 << 63) - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from engine.audit import audit
@@ -14,6 +14,8 @@ from engine.config import EngineConfig, SamplingParams
 from engine.detokenizer import StreamingDetokenizer, token_texts
 from engine.errors import PagewalkError, RequestError
 from engine.events import (
+    AllBlocksCleared,
+    BlockCopied,
     BlockStored,
     BlockTouched,
     Event,
@@ -26,8 +28,8 @@ from engine.events import (
 from engine.lookup import Lookup, look_up
 from engine.model_loader import LoadedModel, encode_prompt
 from engine.model_runner import ModelRunner
-from engine.request import Request, RequestStatus
-from engine.sampler import Sampler
+from engine.request import Request, RequestStatus, TokenLogprobs
+from engine.sampler import Sampler, logprobs_of
 from engine.scheduler import ScheduledRequest, Scheduler
 from engine.trace import Trace, TraceHeader
 from engine.version import VERSION
@@ -59,7 +61,9 @@ class StepOutput:
 class RequestOutput:
     """finish_reason: "stop", "length", "abort", "error" (no token could be chosen), or None while it runs.
 
-    text excludes stop strings and special tokens.
+    text excludes stop strings and special tokens. num_cached_tokens: prompt tokens found in the pool instead of
+    computed; all of them for a forked child. logprobs: one a token if SamplingParams.logprobs asked for them. parent_id: whom
+    it was forked from.
     """
 
     request_id: str
@@ -71,6 +75,8 @@ class RequestOutput:
     num_cached_tokens: int
     num_preemptions: int
     num_recomputed_tokens: int
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    parent_id: str | None = None
 
 
 class Engine:
@@ -125,7 +131,8 @@ class Engine:
         """Queues a prompt (text, chat messages or token ids) and returns its id: "A", "B", ... "Z", "AA".
 
         chat: put a text through the model's chat template. Raises RequestError, with nothing changed, for an empty prompt or
-        one that could never finish in this pool.
+        one that could never finish in this pool. With params.n > 1 the id is that of the first sequence; the others get
+        the next free ids when they fork (RequestForked), and each ends or is aborted by itself.
         """
         params = SamplingParams() if params is None else params
         if not isinstance(params, SamplingParams):
@@ -144,8 +151,7 @@ class Engine:
         request = Request(
             request_id, text, token_ids, len(token_ids), params, self.scheduler.new_table(), token_texts=list(texts)
         )
-        self.requests[request_id] = request
-        self._detokenizers[request_id] = StreamingDetokenizer(self.model.tokenizer, params.stop)
+        self._register(request)
         self.scheduler.add(request)
         self._emit(RequestAdded(self.step_count, request_id, text, tuple(token_ids), texts, params.max_tokens))
         return request_id
@@ -179,12 +185,17 @@ class Engine:
             r.num_cached_tokens,
             r.num_preemptions,
             r.num_recomputed_tokens,
+            list(r.logprobs),
+            r.parent_id,
         )
 
     def generate(
         self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None, chat: bool = False
     ) -> list[RequestOutput]:
-        """Runs all prompts to their end. If one is refused, none runs."""
+        """Runs all prompts to their end. If one is refused, none runs.
+
+        One output a prompt, in order; with params.n > 1 each is followed by those of its n - 1 children.
+        """
         if isinstance(prompts, str | bytes):
             raise RequestError("generate() takes a list of prompts; put a single one into a list.")
         each = list(params) if isinstance(params, Sequence) else [params] * len(prompts)
@@ -202,7 +213,7 @@ class Engine:
             raise
         while self.has_unfinished_requests():
             self.step()
-        return [self.output(request_id) for request_id in ids]
+        return [self.output(name) for request_id in ids for name in (request_id, *self.requests[request_id].child_ids)]
 
     # ---- one step -------------------------------------------------------------------------------
 
@@ -224,26 +235,34 @@ class Engine:
                 raise PagewalkError("The scheduler planned nothing although requests wait: this is a bug in the engine.")
             self._link_cached_vectors(first_event)
         scheduled = time.perf_counter()
+        self.runner.copy_blocks(self.scheduler.copies)
         result = self.runner.execute(plan, capture=self.capture is not None)
         computed = time.perf_counter()
         with self.lock:
             if self.capture is not None and result.captured is not None:
                 self.capture.add(self.step_count, result.captured, _owners(plan))
                 self.capture.scales = result.scales
-            sampling = [item.request for item in plan if item.samples]
-            sampled = self.sampler.sample(result.logits, sampling) if sampling else []
             live = [item for item in plan if item.request.status is RequestStatus.RUNNING]  # the others were stopped meanwhile
             self.scheduler.commit(live)
+            sampling: list[Request] = []
+            rows: list[int] = []
+            for row, request in enumerate(item.request for item in plan if item.samples):
+                if request.status is RequestStatus.RUNNING:
+                    family = [request, *self._fork(request)]
+                    sampling += family
+                    rows += [row] * len(family)
+            logits = result.logits[rows]
+            sampled = self.sampler.sample(logits, sampling) if sampling else []
             tokens: dict[str, int] = {}
             texts: dict[str, str] = {}
-            for request, token_id in zip(sampling, sampled, strict=True):
-                if request.status is not RequestStatus.RUNNING:
-                    continue
+            for scores, request, token_id in zip(logits, sampling, sampled, strict=True):
                 if token_id is None:
                     self._finish(
                         request, "error", f"the model gave no finite score for a token after {request.request_id}'s last"
                     )
                 else:
+                    if request.params.logprobs:
+                        request.logprobs.append(logprobs_of(scores, token_id, request.params.logprobs))
                     texts[request.request_id] = self._append(request, token_id)
                     tokens[request.request_id] = token_id
             done = time.perf_counter()
@@ -262,6 +281,12 @@ class Engine:
     def audit(self) -> None:
         """Raises AuditError if the cache's books do not balance."""
         audit(self)
+
+    def reset_prefix_cache(self) -> None:
+        """Forgets what free blocks hold, so that nothing can be hit. Raises BlockPoolError while a block is in use."""
+        with self.lock:
+            self.scheduler.pool.clear_cache()
+            self._emit(AllBlocksCleared(self.step_count))
 
     def reset(self, keep_cache: bool = False) -> None:
         """Ends every request and begins a new trace. keep_cache: blocks stay as they are and can be hit by the next run."""
@@ -301,6 +326,37 @@ class Engine:
             raise RequestError("The prompt is empty. Type some text, or pick an example.")
         return token_ids
 
+    def _register(self, request: Request) -> None:
+        self.requests[request.request_id] = request
+        self._detokenizers[request.request_id] = StreamingDetokenizer(self.model.tokenizer, request.params.stop)
+
+    def _fork(self, parent: Request) -> list[Request]:
+        """At the end of a prompt, its further sequences; returns those that forked and sample from the same logits now.
+
+        Child i draws with seed + i (vLLM's ParentRequest does so).
+        """
+        params = parent.params
+        if params.n == 1 or parent.num_output_tokens:
+            return []
+        children = []
+        for i in range(1, params.n):
+            seed = None if params.seed is None else (params.seed + i) % (1 << 63)
+            child = Request(
+                letters(len(self.requests)), parent.prompt, list(parent.token_ids), parent.num_prompt_tokens,
+                replace(params, n=1, seed=seed), self.scheduler.new_table(), token_texts=list(parent.token_texts),
+                parent_id=parent.request_id,
+            )  # fmt: skip
+            self._register(child)
+            parent.child_ids.append(child.request_id)
+            children.append(child)
+        if not self.scheduler.fork(parent, children):
+            return []
+        if self.capture is not None:
+            slots = parent.block_table.slots(0, parent.num_computed_tokens)
+            for child in children:
+                self.capture.link(self.step_count, child.request_id, range(len(slots)), slots)
+        return children
+
     def _append(self, request: Request, token_id: int) -> str:
         """Adds a sampled token, ends the request if it is its last, and returns the text that is now safe to show."""
         params, name = request.params, request.request_id
@@ -336,7 +392,7 @@ class Engine:
         self._emit(RequestFinished(self.step_count, request.request_id, finish_reason, reason))
 
     def _link_cached_vectors(self, first_event: int) -> None:
-        """Positions found in the pool get the vectors that were captured when their slots were written."""
+        """Positions found in the pool, and slots copied, get the vectors that were captured when the slots were written."""
         if self.capture is None:
             return
         size = self.config.block_size
@@ -344,6 +400,9 @@ class Engine:
             if isinstance(event, BlockTouched):
                 start, slot = event.logical_index * size, event.block_id * size
                 self.capture.link(self.step_count, event.request_id, range(start, start + size), range(slot, slot + size))
+            elif isinstance(event, BlockCopied):
+                source, target = event.source_block_id * size, event.block_id * size
+                self.capture.copy_slots(range(source, source + event.num_slots), range(target, target + event.num_slots))
 
 
 def letters(number: int) -> str:

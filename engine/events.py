@@ -51,11 +51,17 @@ class PrefixHit(Event):
 
 @dataclass(frozen=True, slots=True)
 class PrefixMiss(Event):
-    """The first logical block that was looked up and not found."""
+    """The first logical block that was looked up and not found.
+
+    num_shared_tokens: how many of its first tokens the likest block after the same beginning has. evicted_step: when the block
+    that held just these tokens was reused, if it is remembered.
+    """
 
     request_id: str
     logical_index: int
     reason: str
+    num_shared_tokens: int = 0
+    evicted_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,21 @@ class BlockTouched(Event):
     request_id: str
     logical_index: int
     block_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopied(Event):
+    """Copy-on-write: the request's table now names `block_id` in place of `source_block_id`, which others still read.
+
+    The first `num_slots` slots were copied, K and V of every layer. The source's reference count went down by one.
+    """
+
+    request_id: str
+    logical_index: int
+    source_block_id: int
+    block_id: int
+    num_slots: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +152,30 @@ class TokenSampled(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RequestForked(Event):
+    """A child of `parent_id` with the same prompt. It reads the parent's blocks `block_ids`, each one reference more.
+
+    Without blocks the child could not fork: it waits, to compute the prompt itself.
+    """
+
+    request_id: str
+    parent_id: str
+    block_ids: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestPreempted(Event):
-    """The request gave its blocks back (see `BlockFreed`) and waits at the head of the queue to be recomputed."""
+    """The request gave its blocks back (see `BlockFreed`) and waits at the head of the queue to be recomputed.
+
+    num_tokens: to recompute. needed_by: who wanted a block. num_freed_blocks: of the victim's, those that nobody else reads.
+    """
 
     request_id: str
     num_tokens: int
     reason: str
+    needed_by: str = ""
+    num_freed_blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +201,21 @@ class StepTimed(Event):
 EVENT_TYPES: dict[str, type[Event]] = {
     cls.__name__: cls
     for cls in (
-        RequestAdded, RequestRefused, PrefixHit, PrefixMiss, BlockAllocated, BlockTouched, BlockStored, BlockRemoved,
-        AllBlocksCleared, BlockFreed, SlotsWritten, TokenSampled, RequestPreempted, RequestFinished, StepTimed,
+        RequestAdded, RequestRefused, PrefixHit, PrefixMiss, BlockAllocated, BlockTouched, BlockCopied, BlockStored,
+        BlockRemoved, AllBlocksCleared, BlockFreed, SlotsWritten, TokenSampled, RequestForked, RequestPreempted,
+        RequestFinished, StepTimed,
     )
 }  # fmt: skip
 _FIELDS = {name: tuple(f.name for f in dataclasses.fields(cls)) for name, cls in EVENT_TYPES.items()}
+_NUM_REQUIRED = {
+    name: sum(f.default is dataclasses.MISSING for f in dataclasses.fields(cls)) for name, cls in EVENT_TYPES.items()
+}
 _TYPES = {name: {f.name: f.type for f in dataclasses.fields(cls)} for name, cls in EVENT_TYPES.items()}
 
 
 _PLAIN_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
+    "int | None": (int, type(None)),
     "float": (int, float),
     "str": (str,),
     "TokenText": (str,),
@@ -186,16 +230,16 @@ def to_wire(event: Event) -> list[Any]:
 
 
 def from_wire(row: Any) -> Event:
-    """The event of one wire row. Raises RecordingError where the row is not one."""
+    """The event of one wire row; fields with a default may be left out. Raises RecordingError where the row is not one."""
     if not isinstance(row, list) or not row or not isinstance(row[0], str) or row[0] not in EVENT_TYPES:
         raise RecordingError(f"Not a recording: {str(row)[:60]!r} is no event of this version.")
     name, values = row[0], row[1:]
     fields = _TYPES[name]
-    if len(values) != len(fields):
+    if not _NUM_REQUIRED[name] <= len(values) <= len(fields):
         raise RecordingError(f"Not a recording: {name} has {len(values)} fields, expected {len(fields)}.")
     return EVENT_TYPES[name](**{
         field: _checked(value, str(kind), f"{name}.{field}")
-        for (field, kind), value in zip(fields.items(), values, strict=True)
+        for (field, kind), value in zip(fields.items(), values, strict=False)
     })  # fmt: skip
 
 
@@ -219,7 +263,7 @@ def _checked(value: Any, kind: str, where: str) -> Any:
     expected = _PLAIN_TYPES.get(kind)
     if expected is None or not isinstance(value, expected) or isinstance(value, bool):
         raise RecordingError(f"Not a recording: {where} holds {str(value)[:40]!r}, expected {kind}.")
-    limit = {"int": 1 << 53, "float": 1e15}.get(kind)
+    limit = {"int": 1 << 53, "int | None": 1 << 53, "float": 1e15}.get(kind)
     if limit is not None and isinstance(value, (int, float)) and not 0 <= value < limit:
         raise RecordingError(f"Not a recording: {where} is {str(value)[:40]}, out of range.")
     return value

@@ -49,6 +49,12 @@ class PagedKVCache:
         self.k_pool.fill_(value)
         self.v_pool.fill_(value)
 
+    def copy_block(self, source: int, target: int, num_slots: int) -> None:
+        """Copies K and V of the first `num_slots` slots of block `source` to block `target`, in every layer."""
+        first, start = source * self.block_size, target * self.block_size
+        for pool in (self.k_pool, self.v_pool):
+            pool[:, start : start + num_slots] = pool[:, first : first + num_slots]
+
     def write(self, layer: int, key: torch.Tensor, value: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Stores key and value, [T, num_kv_heads, head_dim], at slot_mapping [T] (int64). Slot -1 writes nothing."""
         write_kv(key, value, self.k_pool[layer], self.v_pool[layer], slot_mapping)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from engine.attention import ATTENTION_NAME, PagedAttentionContext, register
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.events import BlockCopied
 from engine.kv_cache import PagedKVCache
 from engine.model_loader import LoadedModel
 from engine.scheduler import ScheduledRequest
@@ -58,6 +60,12 @@ class ModelRunner:
         register()
         if model.model.config._attn_implementation != ATTENTION_NAME:
             model.model.set_attn_implementation(ATTENTION_NAME)
+
+    @torch.inference_mode()
+    def copy_blocks(self, copies: Iterable[BlockCopied]) -> None:
+        """Does the copies that a plan calls for, in their order; to be called before `execute`."""
+        for copied in copies:
+            self.kv_cache.copy_block(copied.source_block_id, copied.block_id, copied.num_slots)
 
     @torch.inference_mode()
     def execute(self, plan: list[ScheduledRequest], capture: bool) -> ForwardResult:

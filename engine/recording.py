@@ -28,6 +28,7 @@ from engine.errors import RecordingError
 from engine.events import (
     AllBlocksCleared,
     BlockAllocated,
+    BlockCopied,
     BlockFreed,
     BlockRemoved,
     BlockStored,
@@ -35,6 +36,7 @@ from engine.events import (
     Event,
     PrefixHit,
     RequestAdded,
+    RequestForked,
     SlotsWritten,
     TokenSampled,
     from_wire,
@@ -165,7 +167,7 @@ def _replay(trace: Trace, lines: bytes, head: dict[str, Any]) -> None:
     blocks, slots = trace.header.num_blocks, trace.header.num_blocks * trace.header.block_size
     for number, row in enumerate(rows):
         event = from_wire(_parse_json(row, f"event {number}"))
-        named = [getattr(event, "block_id", 0), *getattr(event, "block_ids", ())]
+        named = [getattr(event, "block_id", 0), getattr(event, "source_block_id", 0), *getattr(event, "block_ids", ())]
         if max(named) >= blocks or max(getattr(event, "slots", ()), default=0) >= slots or event.step < trace.last_step:
             raise RecordingError(f"The recording is damaged: event {number} names a block, slot or step out of range.")
         if _contradicts(trace.latest, event):
@@ -178,9 +180,16 @@ def _replay(trace: Trace, lines: bytes, head: dict[str, Any]) -> None:
 def _contradicts(state: CacheState, event: Event) -> bool:
     """Whether no engine could have said this next: a recording gets nothing into the views that a live run would not."""
     request_id = getattr(event, "request_id", None)
-    if isinstance(event, RequestAdded):
-        named_right = re.fullmatch("[A-Z]{1,8}", event.request_id) is not None and event.request_id not in state.requests
-        return not named_right or not 0 < len(event.token_ids) == len(event.token_texts)
+    if isinstance(event, RequestAdded | RequestForked):
+        if re.fullmatch("[A-Z]{1,8}", event.request_id) is None or event.request_id in state.requests:
+            return True
+        if isinstance(event, RequestAdded):
+            return not 0 < len(event.token_ids) == len(event.token_texts)
+        parent = state.requests.get(event.parent_id)
+        if parent is None or parent.status != "running":
+            return True
+        ready = parent.num_computed_tokens == len(parent.tokens) == parent.num_prompt_tokens
+        return not ready or list(event.block_ids) not in ([], parent.block_table)
     request = state.requests.get(request_id) if request_id is not None else None
     if request_id is not None and (request is None or request.status == "finished"):
         return True
@@ -191,6 +200,14 @@ def _contradicts(state: CacheState, event: Event) -> bool:
     if isinstance(event, BlockTouched):
         known = state.block_hash[event.block_id] is not None and event.block_id not in held
         return not known or event.logical_index != len(held)
+    if isinstance(event, BlockCopied):
+        assert request is not None
+        mapped = event.logical_index < len(held) and held[event.logical_index] == event.source_block_id
+        free = not state.ref_cnt[event.block_id] and state.block_hash[event.block_id] is None
+        in_block = request.num_computed_tokens - event.logical_index * state.block_size
+        return not (
+            mapped and free and state.ref_cnt[event.source_block_id] > 1 and 0 < event.num_slots == in_block < state.block_size
+        )
     if isinstance(event, BlockStored):
         num = len(event.block_ids)
         return (

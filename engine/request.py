@@ -17,9 +17,24 @@ class RequestStatus(Enum):
     FINISHED = "finished"
 
 
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Natural logarithms of probabilities at one output position, before temperature, cuts and penalties.
+
+    top: (token id, log-probability) of the likeliest tokens, best first; the sampled one need not be among them.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
 @dataclass(eq=False)
 class Request:
-    """Tokens, table and progress. There is no prefill or decode phase: `num_computed_tokens` catches up with `token_ids`."""
+    """Tokens, table and progress. There is no prefill or decode phase: `num_computed_tokens` catches up with `token_ids`.
+
+    A request with `params.n` > 1 has n - 1 children once its prompt is computed; each child is a request of its own.
+    """
 
     request_id: str
     prompt: str
@@ -36,6 +51,9 @@ class Request:
     block_contents: list[BlockContent] = field(default_factory=list)
     text: str = ""
     finish_reason: str | None = None
+    parent_id: str | None = None
+    child_ids: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:

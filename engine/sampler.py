@@ -13,7 +13,7 @@ from transformers import (
 )
 
 from engine.config import SamplingParams
-from engine.request import Request
+from engine.request import Request, TokenLogprobs
 
 _GREEDY_BELOW = 1e-4
 """A lower temperature draws the best token anyway, and dividing by it overflows."""
@@ -60,6 +60,14 @@ class Sampler:
             seed = params.seed if params.seed is not None else self._seed + _letters_to_number(key)
             self._generators[key] = torch.Generator().manual_seed(seed)
         return int(torch.multinomial(scores.softmax(dim=-1).cpu(), 1, generator=self._generators[key]))
+
+
+def logprobs_of(logits: torch.Tensor, token_id: int, num_top: int) -> TokenLogprobs:
+    """logits [vocab], as the model gave them (vLLM's default, "raw_logprobs"); log-softmax in float32."""
+    scores = logits.float().log_softmax(dim=-1)
+    best = scores.topk(min(num_top, len(scores)))
+    top = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    return TokenLogprobs(token_id, float(scores[token_id]), top)
 
 
 def processors_for(params: SamplingParams) -> LogitsProcessorList:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from engine.events import (
     AllBlocksCleared,
     BlockAllocated,
+    BlockCopied,
     BlockFreed,
     BlockRemoved,
     BlockStored,
@@ -20,6 +20,7 @@ from engine.events import (
     PrefixHit,
     RequestAdded,
     RequestFinished,
+    RequestForked,
     RequestPreempted,
     SlotsWritten,
     StepTimed,
@@ -61,6 +62,7 @@ class RequestState:
     num_computed_tokens: int = 0
     status: str = "waiting"
     finish_reason: str | None = None
+    parent_id: str | None = None
 
     def copy(self) -> RequestState:
         return dataclasses.replace(self, tokens=list(self.tokens), block_table=list(self.block_table))
@@ -140,8 +142,16 @@ class CacheState:
             if self.ref_cnt[event.block_id] == 0:
                 self._own(event.block_id, event.request_id, event.logical_index)
             self.ref_cnt[event.block_id] += 1
+        elif isinstance(event, BlockCopied):
+            self.requests[event.request_id].block_table[event.logical_index] = event.block_id
+            self.ref_cnt[event.block_id] = 1
+            self._own(event.block_id, event.request_id, event.logical_index)
+            self.num_filled[event.block_id] = event.num_slots
+            self._drop(event.request_id, event.source_block_id)
         elif isinstance(event, BlockFreed):
-            self._free(event.request_id, event.block_ids)
+            self.requests[event.request_id].block_table = []
+            for block_id in event.block_ids:
+                self._drop(event.request_id, block_id)
         elif isinstance(event, BlockStored):
             for block_id, block_hash in zip(event.block_ids, event.block_hashes, strict=True):
                 self.block_hash[block_id] = block_hash
@@ -157,6 +167,8 @@ class CacheState:
             self.requests[event.request_id] = RequestState(
                 event.request_id, event.prompt, len(event.token_texts), list(event.token_texts)
             )
+        elif isinstance(event, RequestForked):
+            self._fork(event)
         elif isinstance(event, PrefixHit):
             self.requests[event.request_id].num_computed_tokens = event.num_tokens
         elif isinstance(event, RequestPreempted):
@@ -180,16 +192,25 @@ class CacheState:
         self.owner[block_id] = None
         self.num_filled[block_id] = 0
 
-    def _free(self, request_id: str, block_ids: Iterable[int]) -> None:
-        self.requests[request_id].block_table = []
-        for block_id in block_ids:
-            self.ref_cnt[block_id] -= 1
-            if self.ref_cnt[block_id] == 0:
-                if self.block_hash[block_id] is None:
-                    self._clear(block_id)
-            elif self.owner[block_id] == request_id:
-                heirs = (r.request_id for r in self.requests.values() if block_id in r.block_table)
-                self.owner[block_id] = next(heirs, None)
+    def _drop(self, request_id: str, block_id: int) -> None:
+        """The request's table names the block no more."""
+        self.ref_cnt[block_id] -= 1
+        if self.ref_cnt[block_id] == 0:
+            if self.block_hash[block_id] is None:
+                self._clear(block_id)
+        elif self.owner[block_id] == request_id:
+            heirs = (r.request_id for r in self.requests.values() if block_id in r.block_table)
+            self.owner[block_id] = next(heirs, None)
+
+    def _fork(self, event: RequestForked) -> None:
+        parent, num_prompt = self.requests[event.parent_id], self.requests[event.parent_id].num_prompt_tokens
+        child = RequestState(event.request_id, parent.prompt, num_prompt, parent.tokens[:num_prompt], parent_id=event.parent_id)
+        if event.block_ids:
+            child.block_table, child.status = list(event.block_ids), "running"
+            child.num_computed_tokens = parent.num_computed_tokens
+        for block_id in event.block_ids:
+            self.ref_cnt[block_id] += 1
+        self.requests[event.request_id] = child
 
 
 class Trace:

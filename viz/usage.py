@@ -14,8 +14,8 @@ LANE = 0.16
 """The part of the height that the lane of ticks and glyphs takes."""
 
 GLYPHS: dict[str, str] = {
-    "alloc": "line-ns-open", "finish": "circle-open", "hit": "diamond", "evict": "x-thin-open", "preempt": "triangle-up",
-    "resume": "triangle-right-open", "refused": "square",
+    "alloc": "line-ns-open", "finish": "circle-open", "hit": "diamond-open", "evict": "x-thin-open", "preempt": "triangle-up",
+    "resume": "triangle-right-open", "refused": "square", "copy": "diamond", "fork": "y-down-open",
 }  # fmt: skip
 """Plotly marker symbols of the lane, by the kind of event; shape first, colour only for trouble."""
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 
+import pytest
 import torch
 
 from engine import Engine, EngineConfig, SamplingParams
-from engine.errors import RequestError
+from engine.block_pool import BlockContent, BlockPool
+from engine.engine import letters
+from engine.errors import BlockPoolError, RequestError
 from engine.events import Event, RequestPreempted
 from engine.model_loader import LoadedModel
 from engine.model_runner import ForwardResult
@@ -28,18 +32,27 @@ class Rehearsal:
         self.requests: list[Request] = []
         self.token = token
 
-    def add(self, token_ids: int | Sequence[int], max_tokens: int = 1) -> Request:
+    def add(self, token_ids: int | Sequence[int], max_tokens: int = 1, n: int = 1) -> Request:
         """A number stands for that many tokens, no two requests alike."""
         if isinstance(token_ids, int):
             token_ids = [1000 * (len(self.requests) + 1) + i for i in range(token_ids)]
         self.scheduler.check_fits(len(token_ids), max_tokens)
-        name = chr(ord("A") + len(self.requests))
-        request = Request(
-            name, "", list(token_ids), len(token_ids), SamplingParams(max_tokens=max_tokens), self.scheduler.new_table()
-        )
-        self.requests.append(request)
+        request = self._new_request(list(token_ids), SamplingParams(max_tokens=max_tokens, n=n))
         self.scheduler.add(request)
         return request
+
+    def _new_request(self, token_ids: list[int], params: SamplingParams, parent_id: str | None = None) -> Request:
+        name, table = letters(len(self.requests)), self.scheduler.new_table()
+        self.requests.append(Request(name, "", token_ids, len(token_ids), params, table, parent_id=parent_id))
+        return self.requests[-1]
+
+    def _fork(self, parent: Request) -> list[Request]:
+        """As Engine does it: who samples from the parent's logits, the parent included."""
+        if parent.params.n == 1 or parent.num_output_tokens:
+            return [parent]
+        single = dataclasses.replace(parent.params, n=1)
+        children = [self._new_request(list(parent.token_ids), single, parent.request_id) for _ in range(1, parent.params.n)]
+        return [parent, *children] if self.scheduler.fork(parent, children) else [parent]
 
     def step(self) -> list[tuple[str, int, int]]:
         """One pass; returns (request, start, number of tokens) of each planned chunk."""
@@ -48,10 +61,10 @@ class Rehearsal:
         plan = scheduler.schedule()
         scheduler.commit(plan)
         for item in plan:
-            if item.samples:
-                item.request.token_ids.append(self.token)
-                if item.request.num_output_tokens >= item.request.params.max_tokens:
-                    scheduler.finish(item.request, "done")
+            for request in self._fork(item.request) if item.samples else ():
+                request.token_ids.append(self.token)
+                if request.num_output_tokens >= request.params.max_tokens:
+                    scheduler.finish(request, "done")
         return [(item.request.request_id, item.start, item.num_tokens) for item in plan]
 
     def run(self, limit: int = 1000) -> int:
@@ -101,15 +114,20 @@ def random_engine(
     return without_forward_pass(model, config, seed)
 
 
-def random_life(engine: Engine, rng: random.Random, num_requests: int, check: Callable[[Engine], None]) -> None:
-    """Requests that share beginnings, arriving and aborted at any step; `check` after every step."""
+def random_life(
+    engine: Engine, rng: random.Random, num_requests: int, check: Callable[[Engine], None], max_steps: int = 10_000
+) -> None:
+    """Requests that share beginnings and fork, arriving and aborted at any step; `check` after every step."""
     beginnings = [[rng.randrange(200) for _ in range(12)] for _ in range(2)]
     pending = num_requests
     while pending or engine.has_unfinished_requests():
         while pending and rng.random() < 0.5:
             pending -= 1
             prompt = rng.choice(beginnings)[: rng.randint(1, 12)] + [rng.randrange(200) for _ in range(rng.randint(0, 6))]
-            params = SamplingParams(max_tokens=rng.randint(1, 8), ignore_eos=rng.random() < 0.5)
+            params = SamplingParams(
+                max_tokens=rng.randint(1, 8), ignore_eos=rng.random() < 0.5, n=rng.choice([1, 1, 1, 2, 3]),
+                temperature=rng.choice([0.0, 1.0]),
+            )  # fmt: skip
             try:
                 engine.add_request(prompt, params)
             except RequestError:
@@ -118,6 +136,111 @@ def random_life(engine: Engine, rng: random.Random, num_requests: int, check: Ca
             engine.abort(rng.choice(list(engine.requests)))
         engine.step()
         check(engine)
+        assert engine.step_count < max_steps, "the run does not end"
+
+
+class PlainPool:
+    """A block pool in plain lists, slow and obvious, beside the real one; every operation is done on both and compared."""
+
+    NUM_BLOCKS = 12
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.removed: list[int] = []
+        self.pool = BlockPool(self.NUM_BLOCKS, on_removed=lambda block_id, block_hash: self.removed.append(block_id))
+        self.queue = list(range(self.NUM_BLOCKS))
+        self.held: list[int] = []  # one entry a reference
+        self.content: dict[int, tuple[BlockContent | None, tuple[int, ...]]] = {}
+
+    def operate(self) -> str:
+        """One random operation, then the whole audit. Returns its name."""
+        names = ("allocate", "allocate_too_many", "touch", "free", "free_twice", "store", "look_up", "clear")
+        name = self.rng.choices(names, weights=(20, 2, 15, 35, 2, 15, 10, 1))[0]
+        getattr(self, f"_{name}")()
+        self.audit()
+        return name
+
+    def audit(self) -> None:
+        pool = self.pool
+        assert pool.free_block_ids() == self.queue
+        assert pool.num_free_blocks == len(self.queue)
+        counts = [0] * self.NUM_BLOCKS
+        for block_id in self.held:
+            counts[block_id] += 1
+        assert pool.ref_cnt == counts
+        for block_id, content in enumerate(pool.content):
+            assert (content and (content.parent, content.token_ids)) == self.content.get(block_id)
+            if content is not None:
+                assert block_id in pool._by_hash[content.block_hash]
+                assert block_id in pool._after[content.parent]
+        filed = sum(len(holders) for holders in pool._by_hash.values())
+        after = sum(len(followers) for followers in pool._after.values())
+        assert filed == after == len(self.content)
+
+    def _allocate(self) -> None:
+        num = self.rng.randint(0, min(3, len(self.queue)))
+        expected, self.queue = self.queue[:num], self.queue[num:]
+        self.removed.clear()
+        assert self.pool.allocate(num) == expected
+        assert self.removed == [block_id for block_id in expected if self.content.pop(block_id, None)]
+        self.held += expected
+
+    def _allocate_too_many(self) -> None:
+        with pytest.raises(BlockPoolError):
+            self.pool.allocate(len(self.queue) + 1)
+
+    def _touch(self) -> None:
+        block_id = self.rng.randrange(self.NUM_BLOCKS)
+        self.pool.touch([block_id])
+        self.held.append(block_id)
+        if block_id in self.queue:
+            self.queue.remove(block_id)
+
+    def _free(self) -> None:
+        self.rng.shuffle(self.held)
+        gone = [self.held.pop() for _ in range(min(self.rng.randint(1, 3), len(self.held)))]
+        self.pool.free(gone)
+        for at, block_id in enumerate(gone):
+            if block_id not in self.held and block_id not in gone[at + 1 :]:
+                self.queue.append(block_id)
+
+    def _free_twice(self) -> None:
+        if self.queue:
+            with pytest.raises(BlockPoolError):
+                self.pool.free([*self.held, self.rng.choice(self.queue)])
+
+    def _store(self) -> None:
+        bare = [block_id for block_id in self.held if block_id not in self.content]
+        if bare:
+            block_id, parent, tokens = self.rng.choice(bare), self._any_parent(), self._any_tokens()
+            content = self.pool.store(block_id, parent, tokens)
+            twins = [b for b, known in self.content.items() if known[0] is parent and known[1] == tokens]
+            assert all(self.pool.content[twin] is content for twin in twins)
+            self.content[block_id] = (parent, tokens)
+
+    def _look_up(self) -> None:
+        parent, tokens = self._any_parent(), self._any_tokens()
+        siblings = {block_id: known[1] for block_id, known in self.content.items() if known[0] is parent}
+        hit = self.pool.cached_block(parent, tokens)
+        assert (hit is not None) == (tokens in siblings.values())
+        assert hit is None or siblings[hit] == tokens
+        closest = self.pool.closest_block(parent, tokens)
+        lengths = [2 if known == tokens else int(known[0] == tokens[0]) for known in siblings.values()]
+        assert (closest[1] if closest else None) == max(lengths, default=None)
+
+    def _clear(self) -> None:
+        if self.held:
+            with pytest.raises(BlockPoolError):
+                self.pool.clear_cache()
+        else:
+            self.pool.clear_cache()
+            self.content.clear()
+
+    def _any_parent(self) -> BlockContent | None:
+        return self.rng.choice([None, None, *self.pool.content])
+
+    def _any_tokens(self) -> tuple[int, int]:
+        return self.rng.randrange(3), self.rng.randrange(3)
 
 
 def replayed(trace: Trace, step: int | None = None) -> CacheState:

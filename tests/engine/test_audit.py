@@ -84,6 +84,55 @@ def a_block_twice_in_a_table(engine):
     swap_in_a_block(engine, request, request.block_table[0])
 
 
+def a_shared_block_at_another_index(engine):
+    b, c = engine.requests["B"], engine.requests["C"]
+    held, shared = c.block_table.block_ids, b.block_table[0]
+    held[0], held[1] = held[1], shared
+
+
+def a_shared_block_read_for_other_tokens(engine):
+    engine.requests["C"].token_ids[1] += 1
+
+
+def a_shared_block_that_one_of_two_wrote_on(engine):
+    fork(engine)
+    engine.requests["E"].token_ids.append(5)
+    engine.requests["E"].num_computed_tokens += 1
+
+
+def a_child_nobody_bore(engine):
+    fork(engine)
+    engine.requests["E"].child_ids.clear()
+
+
+def a_child_of_another_prompt(engine):
+    fork(engine)
+    engine.requests["F"].token_ids[0] += 1
+    engine.requests["F"].block_table.clear()
+    engine.requests["F"].status = RequestStatus.FINISHED
+    for block_id in engine.requests["E"].block_table.block_ids:
+        engine.scheduler.pool.ref_cnt[block_id] -= 1
+
+
+def a_parent_the_trace_did_not_see(engine):
+    fork(engine)
+    engine.trace.latest.requests["F"].parent_id = "B"
+
+
+def more_running_than_there_are_seats(engine):
+    engine.config = EngineConfig(block_size=4, num_blocks=16, max_num_seqs=1)
+
+
+def fork(engine):
+    """E and its child F share a full block and a half one; everybody else is done."""
+    for name in "BCD":
+        engine.abort(name)
+    engine.add_request([5, 5, 5, 5, 5, 5], SamplingParams(max_tokens=20, n=2, ignore_eos=True))
+    engine.step()
+    engine.audit()
+    assert engine.requests["E"].block_table.block_ids == engine.requests["F"].block_table.block_ids
+
+
 def more_computed_than_there_are_tokens(engine):
     request = engine.requests["C"]
     del request.token_ids[request.num_computed_tokens - 1 :]
@@ -165,6 +214,13 @@ def an_allocation_the_trace_made_up(engine):
         (a_table_longer_than_the_tokens, "B: 4 blocks for 11 tokens with a slot"),
         (a_table_shorter_than_the_tokens, "B: 3 blocks for 15 tokens with a slot"),
         (a_block_twice_in_a_table, "C: a block stands twice in the table"),
+        (a_shared_block_at_another_index, "B and C read it for different tokens"),
+        (a_shared_block_read_for_other_tokens, "B and C read it for different tokens"),
+        (a_shared_block_that_one_of_two_wrote_on, "E and F read it for different tokens"),
+        (a_child_nobody_bore, "F is no child of E with the same prompt"),
+        (a_child_of_another_prompt, "F is no child of E with the same prompt"),
+        (a_parent_the_trace_did_not_see, "Replaying the trace gives other parents than the live engine has"),
+        (more_running_than_there_are_seats, "2 requests run; max_num_seqs is 1"),
         (more_computed_than_there_are_tokens, "C: 6 computed of 5 tokens"),
         (a_block_with_other_content, "holds other content than logical block 1 recorded"),
         (a_block_hashed_for_other_tokens, "B: logical block 1 is hashed for other tokens"),
@@ -195,7 +251,7 @@ def test_every_sentence_of_the_audit_is_among_those_provoked():
     from engine import audit
 
     raised = inspect.getsource(audit.audit).count("raise AuditError(")
-    assert raised == 13  # a new check needs its breakage above
+    assert raised == 16  # a new check needs its breakage above
 
 
 def test_the_audit_changes_nothing(engine):

@@ -59,3 +59,9 @@ def test_a_table_does_not_share_the_list_it_was_made_from():
     block_ids = [1, 2]
     BlockTable(4, block_ids).append(3)
     assert block_ids == [1, 2]
+
+
+def test_a_replaced_block_moves_its_positions_and_no_others():
+    table = BlockTable(4, [7, 2])
+    assert table.replace(1, 9) == 2
+    assert (table.slots(0, 4), table.slots(4, 8)) == ([28, 29, 30, 31], [36, 37, 38, 39])

@@ -141,3 +141,14 @@ def test_the_engine_stays_within_its_capture_budget(tiny):
     assert 0 < engine.capture.num_bytes <= 20_000
     per_row = 2 * 12 * 16 * 4
     assert engine.capture.positions()["A"] == list(range(40 - 20_000 // per_row, 40))
+
+
+def test_what_is_known_of_a_copied_slot_holds_for_its_target_and_what_is_not_known_is_forgotten_there():
+    kept = capture()
+    kept.add(1, rows(1), [("A", 0, 4)])
+    kept.add(2, rows(1, 50.0), [("B", 0, 9)])
+    kept.copy_slots([4, 5], [8, 9])
+    kept.link(3, "C", range(2), [8, 9])
+    assert torch.equal(kept.vectors("C", [0], 0), kept.vectors("A", [0], 0))
+    assert kept.step_of("C", 0) == 3
+    assert kept.vectors("C", [1], 0) is None

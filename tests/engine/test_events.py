@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from engine import events
 from engine.errors import RecordingError
-from engine.events import EVENT_TYPES, BlockStored, RequestAdded, StepTimed, TokenSampled, from_wire, to_wire
+from engine.events import EVENT_TYPES, BlockStored, PrefixMiss, RequestAdded, StepTimed, TokenSampled, from_wire, to_wire
 
 WHOLE = st.integers(0, (1 << 53) - 1)
 TEXT = st.text(st.characters(exclude_categories=[]), max_size=8)
 VALUES = {
     "int": WHOLE,
+    "int | None": st.none() | WHOLE,
     "float": st.floats(0, 1e14),
     "str": TEXT,
     "str | None": st.none() | TEXT,
@@ -45,6 +46,14 @@ def test_a_row_is_the_type_name_the_step_and_the_fields_in_order():
     assert to_wire(event) == ["RequestAdded", 0, "A", "hé", [5, 6], ["h", {"hex": "c3"}], 8]
     assert to_wire(BlockStored(2, ("ab",), None, (1, 2), 2, (7,))) == ["BlockStored", 2, ["ab"], None, [1, 2], 2, [7]]
     assert to_wire(StepTimed(3, 4, 1, 0.5, 1.0, 2.0)) == ["StepTimed", 3, 4, 1, 0.5, 1.0, 2.0]
+
+
+def test_a_row_may_leave_out_what_has_a_default_and_nothing_else():
+    miss = PrefixMiss(3, "A", 1, "why")
+    assert from_wire(["PrefixMiss", 3, "A", 1, "why"]) == from_wire(to_wire(miss)) == miss
+    for row in (["PrefixMiss", 3, "A", 1], [*to_wire(miss), 0]):
+        with pytest.raises(RecordingError, match="PrefixMiss has"):
+            from_wire(row)
 
 
 def test_the_cache_events_keep_vllms_field_names():

@@ -74,3 +74,14 @@ def test_each_layers_pool_is_contiguous_so_that_a_slot_has_one_address():
     pool = cache(layers=3)
     assert pool.k_pool[2].is_contiguous()
     assert pool.k_pool[2].stride() == (16, 8, 1)
+
+
+def test_a_block_copy_takes_the_slots_in_use_of_every_layer_and_leaves_the_rest():
+    pool = cache()
+    pool.k_pool.copy_(torch.randn(pool.k_pool.shape))
+    pool.v_pool.copy_(torch.randn(pool.v_pool.shape))
+    k, v = pool.k_pool.clone(), pool.v_pool.clone()
+    pool.copy_block(2, 0, num_slots=3)
+    for after, before in ((pool.k_pool, k), (pool.v_pool, v)):
+        assert torch.equal(after[:, :3], before[:, 8:11])
+        assert torch.equal(after[:, 3:], before[:, 3:])

@@ -27,7 +27,7 @@ MEMBERS = ("header.json", "events.jsonl", "capture.safetensors")
 
 @pytest.fixture(scope="module")
 def engine(tiny) -> Engine:
-    """A tight run: shared beginnings, an emoji, a refusal, preemptions, an abort, blocks of an earlier run."""
+    """A tight run: shared beginnings, an emoji, a refusal, preemptions, an abort, a fork, blocks of an earlier run."""
     engine = Engine(tiny, EngineConfig(block_size=4, num_blocks=14, max_num_batched_tokens=9, watermark=0.0))
     engine.generate(["shared beginning"], SamplingParams(max_tokens=2))
     engine.reset(keep_cache=True)
@@ -40,6 +40,7 @@ def engine(tiny) -> Engine:
     engine.abort("B")
     while engine.has_unfinished_requests():
         engine.step()
+    engine.generate(["forked"], SamplingParams(max_tokens=4, n=2, temperature=1.0, ignore_eos=True))
     kinds = {type(event).__name__ for event in engine.trace.events}
     assert {
         "RequestRefused",
@@ -49,6 +50,8 @@ def engine(tiny) -> Engine:
         "BlockRemoved",
         "BlockTouched",
         "BlockStored",
+        "RequestForked",
+        "BlockCopied",
     } <= kinds
     return engine
 
@@ -372,6 +375,15 @@ def cleared_early(rows: list) -> None:
     rows.insert(first(rows, "SlotsWritten"), ["AllBlocksCleared", 1])
 
 
+def late_fork(rows: list) -> None:
+    at = first(rows, "BlockCopied")
+    rows.insert(at, ["RequestForked", rows[at][1], "Z", rows[first(rows, "RequestForked")][3], [], "late"])
+
+
+def copy_onto_itself(rows: list) -> None:
+    rows[first(rows, "BlockCopied")][5] = rows[first(rows, "BlockCopied")][4]
+
+
 DAMAGE = {
     "a negative block": (edit("BlockAllocated", 4, -1), "BlockAllocated.block_id is -1, out of range"),
     "a block beyond the pool": (edit("BlockAllocated", 4, 14), "names a block, slot or step out of range"),
@@ -390,6 +402,20 @@ DAMAGE = {
     "a block touched twice": (repeat("BlockTouched"), "BlockTouched) contradicts"),
     "a removed hash that was not": (edit("BlockRemoved", 2, ["feed"]), "BlockRemoved) contradicts"),
     "a missing removal": (drop("BlockRemoved"), "BlockAllocated) contradicts"),
+    "a fork of a stranger": (edit("RequestForked", 3, "Q"), "RequestForked) contradicts"),
+    "a fork that ends its parent's name": (edit("RequestForked", 2, "E"), "RequestForked) contradicts"),
+    "a fork of an ended one": (edit("RequestForked", 3, "A"), "RequestForked) contradicts"),
+    "a fork of half a table": (edit("RequestForked", 4, lambda ids: ids[:1]), "RequestForked) contradicts"),
+    "a fork with a hostile name": (edit("RequestForked", 2, "<b>"), "RequestForked) contradicts"),
+    "a second fork of one name": (repeat("RequestForked"), "RequestForked) contradicts"),
+    "a fork in mid-text": (late_fork, "RequestForked) contradicts"),
+    "a copy of a block of one's own": (repeat("BlockCopied"), "BlockCopied) contradicts"),
+    "a copy of another's block": (edit("BlockCopied", 4, lambda b: (b + 1) % 14), "BlockCopied) contradicts"),
+    "a copy from beyond the pool": (edit("BlockCopied", 4, 14), "names a block, slot or step out of range"),
+    "a copy onto a block in use": (copy_onto_itself, "BlockCopied) contradicts"),
+    "a copy of a row that is not there": (edit("BlockCopied", 3, 99), "BlockCopied) contradicts"),
+    "a copy of too many slots": (edit("BlockCopied", 6, lambda n: n + 1), "BlockCopied) contradicts"),
+    "a miss evicted at no step": (edit("PrefixMiss", 6, "soon"), "expected int | None"),
     "too few hashes": (edit("BlockStored", 2, []), "BlockStored) contradicts"),
     "another block size": (edit("BlockStored", 5, 8), "BlockStored) contradicts"),
     "a request twice": (repeat("RequestAdded"), "RequestAdded) contradicts"),

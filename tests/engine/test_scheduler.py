@@ -189,6 +189,7 @@ def test_a_preemption_says_who_needed_the_block_and_what_is_lost():
         "the pool is dry: A needs a block for token 4; B is the youngest of 2 running and gives 1 blocks back, "
         "5 tokens to recompute"
     )
+    assert (event.request_id, event.needed_by, event.num_freed_blocks, event.num_tokens) == ("B", "A", 1, 5)
     (freed,) = [e for e in run.events if isinstance(e, BlockFreed)]
     assert (freed.request_id, freed.block_ids, freed.reason) == ("B", (1,), "B was preempted")
 
@@ -305,6 +306,99 @@ def test_a_preempted_request_finds_its_own_blocks_again():
     assert cached.num_preemptions == 1
     assert cached.num_recomputed_tokens < 17
     assert cached.requests[1].num_cached_tokens == 0  # what it found after the preemption was its own
+
+
+@pytest.mark.parametrize(
+    "prompt, index, num_shared, evicted, reason",
+    [
+        ([*range(4), 4, 5, 99, 98, 97], 1, 2, None, "block 1 differs at token 6: only 2 of 4 tokens shared with block 1"),
+        ([0, 1, 2, 99, 4], 0, 3, None, "block 0 differs at token 3: only 3 of 4 tokens shared with block 0"),
+        ([*range(4), 90, 91, 92, 93, 94], 1, 0, None, "no block holds tokens 4 to 7 after the same beginning"),
+        ([4, 5, 6, 7, 8], 0, 0, None, "no block holds tokens 0 to 3 after the same beginning"),
+    ],
+)
+def test_a_miss_says_how_far_the_likest_block_agrees(prompt, index, num_shared, evicted, reason):
+    run = Rehearsal(block_size=4, num_blocks=16, enable_prefix_caching=True)
+    run.add(range(9))
+    run.run()
+    run.add(prompt)
+    run.run()
+    miss = [e for e in run.events if isinstance(e, PrefixMiss)][-1]
+    assert (miss.request_id, miss.logical_index, miss.num_shared_tokens, miss.evicted_step) == ("B", index, num_shared, evicted)
+    assert miss.reason == reason
+
+
+def test_a_miss_says_when_the_block_it_wanted_was_evicted():
+    run = Rehearsal(block_size=4, num_blocks=4, enable_prefix_caching=True)
+    run.add(range(9))
+    run.run()
+    run.add(range(50, 66))
+    run.run()
+    run.add(range(9))
+    run.run()
+    miss = [e for e in run.events if isinstance(e, PrefixMiss)][-1]
+    assert (miss.request_id, miss.logical_index, miss.evicted_step) == ("C", 0, 2)
+    assert miss.reason == "the block that held tokens 0 to 3 was evicted at step 2"
+
+
+def test_what_was_evicted_is_remembered_for_as_many_blocks_as_the_pool_has():
+    run = Rehearsal(block_size=4, num_blocks=3, enable_prefix_caching=True)
+    for _ in range(20):
+        run.add(9)
+    run.run()
+    assert len(run.scheduler._evicted) == 3
+
+
+def test_equal_blocks_computed_in_one_step_are_both_kept_and_either_can_be_hit():  # E14
+    run = Rehearsal(block_size=4, num_blocks=8, enable_prefix_caching=True)
+    a, b = run.add(range(9), max_tokens=3), run.add(range(9), max_tokens=3)
+    run.step()
+    pool = run.scheduler.pool
+    assert (a.block_table.block_ids, b.block_table.block_ids) == ([0, 1, 2], [3, 4, 5])
+    assert [pool.content[i] is pool.content[j] for i, j in ((0, 3), (1, 4))] == [True, True]
+    run.scheduler.finish(a, "stopped")
+    assert (b.block_table.block_ids, pool.ref_cnt) == ([3, 4, 5], [0, 0, 0, 1, 1, 1, 0, 0])
+    assert pool.free_block_ids() == [6, 7, 2, 1, 0]
+    c = run.add(range(20, 40))  # 5 blocks: evicts both of A's copies
+    run.step()
+    assert c.block_table.block_ids == []  # done, and 0 and 1 now hold its content
+    assert (b.block_table.block_ids, pool.ref_cnt[3:6]) == ([3, 4, 5], [1, 1, 1])
+    d = run.add(range(9))
+    run.step()
+    assert d.num_cached_tokens == 8
+    assert [e.block_id for e in run.events if isinstance(e, BlockTouched)] == [3, 4]
+
+
+def test_another_prompt_in_a_reused_block_is_all_that_can_be_hit_there():  # E11
+    run = Rehearsal(block_size=4, num_blocks=2, enable_prefix_caching=True)
+    run.add([1, 2, 3, 4, 5])
+    run.run()
+    run.add([6, 7, 8, 9, 10])
+    run.run()
+    x, y = run.add([1, 2, 3, 4, 5]), run.add([6, 7, 8, 9, 10])
+    run.step()
+    assert (x.num_cached_tokens, x.num_output_tokens) == (0, 1)
+    run.run()
+    assert y.num_cached_tokens == 0  # X took both blocks again
+
+
+def test_the_free_queue_and_the_tables_of_a_whole_scene_are_exactly_these():
+    run = Rehearsal(block_size=4, num_blocks=10, enable_prefix_caching=True)
+    pool = run.scheduler.pool
+    a = run.add(range(10), max_tokens=4)
+    run.step()
+    assert (a.block_table.block_ids, pool.free_block_ids()) == ([0, 1, 2], [3, 4, 5, 6, 7, 8, 9])
+    b = run.add([*range(8), 60, 61], max_tokens=3)
+    run.step()
+    assert (b.block_table.block_ids, pool.free_block_ids()) == ([0, 1, 3], [4, 5, 6, 7, 8, 9])
+    assert pool.ref_cnt == [2, 2, 1, 1, 0, 0, 0, 0, 0, 0]
+    run.step()
+    run.step()  # A took block 4 for token 12; both end: A's tail first, what they share leaves with B
+    assert pool.free_block_ids() == [5, 6, 7, 8, 9, 4, 2, 3, 1, 0]
+    assert pool.cached_blocks() == [2, 3, 1, 0]
+    c = run.add(range(8), max_tokens=1)  # one block hit, one computed
+    run.step()
+    assert (c.num_cached_tokens, pool.free_block_ids()) == (4, [6, 7, 8, 9, 4, 2, 3, 1, 5, 0])
 
 
 # ---- refusals -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 from engine.events import (
     AllBlocksCleared,
     BlockAllocated,
+    BlockCopied,
     BlockFreed,
     BlockRemoved,
     BlockStored,
@@ -15,6 +16,7 @@ from engine.events import (
     PrefixHit,
     RequestAdded,
     RequestFinished,
+    RequestForked,
     RequestPreempted,
     SlotsWritten,
     StepTimed,
@@ -54,6 +56,26 @@ def fold(events: list[Event], num_blocks: int, block_size: int) -> dict[str, Any
                 if b["ref"] == 0:
                     b["owner"] = e.request_id
                 b["ref"] += 1
+            case BlockCopied():
+                requests[e.request_id]["table"][e.logical_index] = e.block_id
+                blocks[e.block_id] = {"ref": 1, "owner": e.request_id, "filled": e.num_slots, "hashed": False}
+                left = blocks[e.source_block_id]
+                left["ref"] -= 1
+                if left["owner"] == e.request_id:
+                    left["owner"] = next(name for name, r in requests.items() if e.source_block_id in r["table"])
+            case RequestForked():
+                parent = requests[e.parent_id]
+                requests[e.request_id] = {
+                    "tokens": parent["tokens"][: parent["prompt"]],
+                    "prompt": parent["prompt"],
+                    "status": "running" if e.block_ids else "waiting",
+                    "table": list(e.block_ids),
+                    "computed": parent["computed"] if e.block_ids else 0,
+                    "preempted": None,
+                    "finish": None,
+                }
+                for i in e.block_ids:
+                    blocks[i]["ref"] += 1
             case BlockStored():
                 for i in e.block_ids:
                     blocks[i]["hashed"] = True
@@ -101,14 +123,14 @@ def fold(events: list[Event], num_blocks: int, block_size: int) -> dict[str, Any
 
 
 def random_log(rng: Any, num_blocks: int = 12, block_size: int = 4, steps: int = 60) -> list[Event]:
-    """A legal random run: admission with prefix hits, growth, preemption, finishing, eviction, bytes as tokens."""
+    """A legal random run: admission with prefix hits, forks, copies, growth, preemption, finishing, eviction, odd tokens."""
     free, cached, log = list(range(num_blocks)), [], []
     ref: dict[int, int] = {}
     alive: dict[str, dict[str, Any]] = {}
     names = iter([*"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *(f"A{c}" for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")])
     words = ["<b>", " the", "\n", "", b"\xe2\x80", "$x$"]
 
-    def take(step: int, name: str) -> int | None:
+    def take(step: int, name: str, copy_of: int | None = None) -> int | None:
         if not free:
             if not cached:
                 return None
@@ -117,8 +139,14 @@ def random_log(rng: Any, num_blocks: int = 12, block_size: int = 4, steps: int =
         else:
             block = free.pop(rng.randrange(len(free)))
         ref[block] = 1
-        log.append(BlockAllocated(step, name, len(alive[name]["table"]), block, "grows"))
-        alive[name]["table"].append(block)
+        table = alive[name]["table"]
+        if copy_of is None:
+            log.append(BlockAllocated(step, name, len(table), block, "grows"))
+            table.append(block)
+        else:
+            log.append(BlockCopied(step, name, len(table) - 1, copy_of, block, alive[name]["computed"] % block_size, "shared"))
+            table[-1] = block
+            ref[copy_of] -= 1
         return block
 
     def release(step: int, name: str) -> None:
@@ -135,7 +163,7 @@ def random_log(rng: Any, num_blocks: int = 12, block_size: int = 4, steps: int =
             n = rng.randint(1, 9)
             log.append(RequestAdded(step, name, "p", tuple(range(n)), tuple(rng.choice(words) for _ in range(n)), 20))
             donors = [r for r in alive.values() if r["stored"] and r["table"]]
-            alive[name] = {"length": n, "computed": 0, "table": [], "stored": set(), "touched": 0}
+            alive[name] = {"length": n, "computed": 0, "table": [], "stored": set(), "touched": 0, "prompt": n}
             if donors and n > block_size and (block := donors[0]["table"][0]) in donors[0]["stored"]:
                 log.append(PrefixHit(step, name, block_size, (block,), "found"))
                 log.append(BlockTouched(step, name, 0, block))
@@ -145,7 +173,8 @@ def random_log(rng: Any, num_blocks: int = 12, block_size: int = 4, steps: int =
             r = alive[name]
             slots, start, dry = [], r["computed"], False
             for p in range(start, r["length"]):
-                if p // block_size == len(r["table"]) and take(step, name) is None:
+                copy_of = r["table"][-1] if p == start and p % block_size and ref[r["table"][-1]] > 1 else None
+                if (copy_of is not None or p // block_size == len(r["table"])) and take(step, name, copy_of) is None:
                     dry = True
                     break
                 slots.append(r["table"][p // block_size] * block_size + p % block_size)
@@ -156,6 +185,14 @@ def random_log(rng: Any, num_blocks: int = 12, block_size: int = 4, steps: int =
                 if new:
                     log.append(BlockStored(step, tuple("h" for _ in new), None, (), block_size, tuple(new)))
                     r["stored"] |= set(new)
+            if not dry and r["computed"] == r["prompt"] == r["length"] and rng.random() < 0.5 and (child := next(names, None)):
+                table = list(r["table"]) if rng.random() < 0.8 else []
+                log.append(RequestForked(step, child, name, tuple(table), "n = 2"))
+                for block in table:
+                    ref[block] += 1
+                alive[child] = {**r, "table": table, "computed": r["computed"] if table else 0, "stored": set(r["stored"])}
+                if not table:
+                    alive[child].update(stored=set(), touched=0)
             if dry:
                 log.append(RequestPreempted(step, name, r["length"], "pool dry"))
                 release(step, name)

@@ -1,7 +1,7 @@
 // The pure modules of the Stage, in node: bus, clock, folds, geometry, pin, links, visible text.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
-import { Bus } from '../../viz/stage/js/mirror.js';
+import { Bus, Mirror } from '../../viz/stage/js/mirror.js';
 import { Clock } from '../../viz/stage/js/clock.js';
 import { layout, blocksShown } from '../../viz/stage/js/folds.js';
 import { geometry, fitView, viewAt, zoomTarget, panned, isFit } from '../../viz/stage/js/geometry.js';
@@ -152,4 +152,16 @@ test('text that cannot be seen gets a mark, everything else stays itself', () =>
   assert.deepEqual(visible('\u202e'), { text: 'U+202E', mark: true });
   assert.deepEqual(visible('\u200b'), { text: 'U+200B', mark: true });
   assert.equal(visible('a\u202eb').text, 'aU+202Eb');
+});
+
+test('a copied slot was written by the copy, and by whoever writes it later', () => {
+  const m = new Mirror(4, 8);
+  m.append([
+    added, ['BlockAllocated', 1, 'A', 0, 2, 'r'], ['SlotsWritten', 1, 'A', 0, [8, 9]], ['RequestForked', 1, 'B', 'A', [2], 'n = 2'],
+    ['TokenSampled', 1, 'A', 2, 5, 't'], ['TokenSampled', 1, 'B', 2, 5, 't'], ['BlockCopied', 2, 'A', 0, 2, 5, 2, 'r'], ['SlotsWritten', 2, 'A', 2, [22]],
+    ['SlotsWritten', 3, 'B', 2, [10]],
+  ]);
+  assert.deepEqual([8, 10, 20, 21, 22, 23].map(slot => m.writtenAt(slot, 3)), [1, 3, 2, 2, 2, null]);
+  assert.equal(m.writtenAt(20, 1), null);
+  assert.equal(m.live.request('B').parent, 'A');
 });

@@ -44,9 +44,12 @@ export class Mirror {
 
   // The step that wrote what the slot held at `step`.
   writtenAt(slot, step) {
+    const size = this.live.blockSize, block = Math.floor(slot / size);
     for (let i = this.log.length - 1; i >= 0; i--) {
       const event = this.log[i];
-      if (event[1] <= step && event[0] === 'SlotsWritten' && event[4].includes(slot)) return event[1];
+      if (event[1] > step) continue;
+      if (event[0] === 'SlotsWritten' && event[4].includes(slot)) return event[1];
+      if (event[0] === 'BlockCopied' && event[5] === block && slot % size < event[6]) return event[1];
     }
     return null;
   }

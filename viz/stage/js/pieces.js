@@ -78,6 +78,7 @@ function build(root) {
     ])),
     card('Events', 'shape first, colour only for trouble', specs([
       ['alloc', 'allocate', 'a tick in the lane'], ['finish', 'finish', 'blocks go back'], ['hit', 'prefix hit', 'cached blocks are reused'], ['add', 'join', 'a new sequence'],
+      ['miss', 'prefix miss', 'what kept a block from being reused'], ['copy', 'copy on write', 'a part-filled block that others read'], ['fork', 'fork', 'a second sequence from one prompt'],
       ['evict', 'evict', 'a cached block is reused'], ['refused', 'refused', ''], ['preempt', 'preempt', ''], ['resume', 'resume', 'recompute'],
     ].map(([kind, name, text]) => [glyph(kind), name, text]))),
     card('Colour', 'values of the theme now showing', specs([

@@ -80,14 +80,33 @@ export class CacheState {
   }
 }
 
+// The table of `r` names the block no more; the first other reader is its owner then.
+function drop(s, r, block) {
+  if (--s.ref[block] === 0) {
+    if (!s.hashed[block]) { s.owner[block] = -1; s.filled[block] = 0; }
+  } else if (s.owner[block] === r.index) {
+    s.owner[block] = s.requests.findIndex(other => other.table.includes(block));
+  }
+}
+
 const FOLD = {
   RequestAdded(s, [, step, id, prompt, , texts, maxTokens]) {
     if (!s.texts.has(id)) s.texts.set(id, texts.slice());
     s.indexOf.set(id, s.requests.length);
     s.requests.push({
       id, index: s.requests.length, prompt, length: texts.length, numPrompt: texts.length, maxTokens, status: 'waiting', table: [], was: [],
-      computed: 0, finishReason: null, preemptedAt: null, addedAt: step,
+      computed: 0, finishReason: null, preemptedAt: null, addedAt: step, parent: null,
     });
+  },
+  RequestForked(s, [, step, id, parentId, blocks]) {        // without blocks the child waits, to compute the prompt itself
+    const parent = s.request(parentId), length = parent.numPrompt;
+    if (!s.texts.has(id)) s.texts.set(id, s.texts.get(parentId).slice(0, length));
+    s.indexOf.set(id, s.requests.length);
+    s.requests.push({
+      ...parent, id, index: s.requests.length, length, status: blocks.length ? 'running' : 'waiting', table: blocks.slice(), was: [],
+      computed: blocks.length ? parent.computed : 0, finishReason: null, preemptedAt: null, addedAt: step, parent: parentId,
+    });
+    for (const block of blocks) s.change(block, () => { s.ref[block]++; });
   },
   PrefixHit(s, [, , id, numTokens]) { s.request(id).computed = numTokens; },
   BlockAllocated(s, [, , id, logical, block]) {
@@ -103,6 +122,12 @@ const FOLD = {
     s.change(block, () => {
       if (s.ref[block]++ === 0) { s.owner[block] = r.index; s.logical[block] = logical; }
     });
+  },
+  BlockCopied(s, [, , id, logical, source, block, numSlots]) {
+    const r = s.request(id);
+    r.table[logical] = block;
+    s.change(block, () => { s.ref[block] = 1; s.owner[block] = r.index; s.logical[block] = logical; s.filled[block] = numSlots; s.hashed[block] = 0; });
+    s.change(source, () => drop(s, r, source));
   },
   BlockStored(s, [, , , , , , blocks]) {
     for (const block of blocks) s.change(block, () => {
@@ -122,13 +147,7 @@ const FOLD = {
     const r = s.request(id);
     r.was = r.table;                  // what it held, for looking back at a finished request
     r.table = [];
-    for (const block of blocks) s.change(block, () => {
-      if (--s.ref[block] === 0) {
-        if (!s.hashed[block]) { s.owner[block] = -1; s.filled[block] = 0; }
-      } else if (s.owner[block] === r.index) {
-        s.owner[block] = s.requests.findIndex(other => other.table.includes(block));
-      }
-    });
+    for (const block of blocks) s.change(block, () => drop(s, r, block));
   },
   SlotsWritten(s, [, , id, start, slots]) {
     s.request(id).computed = start + slots.length;

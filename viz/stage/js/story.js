@@ -42,6 +42,9 @@ const TELL = {
   BlockAllocated: ([, , id, logical, block, reason]) => ({
     kind: 'alloc', request: id, blocks: [block], logical, reason: noStop(reason), what: `${id} takes block ${block}`, why: noStop(reason),
   }),
+  PrefixMiss: ([, , id, , reason, numShared = 0, evicted = null]) => numShared || evicted !== null ? { kind: 'miss', request: id, what: `${id} finds no further block`, why: noStop(reason) } : null,
+  BlockCopied: ([, , id, , source, block, , reason]) => ({ kind: 'copy', request: id, what: `${id} copies block ${source} to ${block}`, why: noStop(reason) }),
+  RequestForked: ([, , id, parent, blocks, reason]) => ({ kind: 'fork', request: id, what: blocks.length ? `${id} forked from ${parent}` : `${id} waits to fork from ${parent}`, why: noStop(reason) }),
   BlockRemoved: ([, , , blocks, reason]) => ({ kind: 'evict', what: `${blocks.length === 1 ? 'Block' : 'Blocks'} ${few(blocks)} evicted`, why: noStop(reason) }),
   AllBlocksCleared: () => ({ kind: 'evict', what: 'Prefix cache cleared', why: 'every cached block is free again' }),
   RequestPreempted: ([, , id, , reason]) => ({ kind: 'preempt', bad: true, request: id, what: `${id} preempted`, why: noStop(reason) }),
