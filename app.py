@@ -180,6 +180,7 @@ class Host:
         prompt: str = "",
         max_tokens: int = 32,
         prompts: list[str] | None = None,
+        n: int = 1,
         temperature: float = 0.0,
         top_p: float = 1.0,
         top_k: int = 0,
@@ -191,14 +192,14 @@ class Host:
         """Generate through the paged cache. Streams the state of the run; the last message has every text.
 
         Args:
-            prompt: one prompt. prompts: several, instead. max_tokens: new tokens for each.
+            prompt: one prompt. prompts: several, instead. max_tokens: new tokens for each. n: sequences for each prompt.
             temperature: 0 is greedy. top_p, top_k, seed: sampling. chat: use the model's chat template.
             block_size: slots a block. num_blocks: blocks in the pool.
         """
         try:
             session = self.store.of_viewer(_viewer(request))
             model = self.shelf.get(_model_name(None))
-            params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
+            params = SamplingParams(max_tokens=max_tokens, n=n, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
             config = EngineConfig(block_size=block_size, num_blocks=num_blocks)
             session.begin(model, RunSettings(nonempty(prompts or [prompt]), config, params, chat))
         except PagewalkError as error:
@@ -371,6 +372,7 @@ def _settings_inputs() -> list[gr.components.Component]:
         gr.Number(128, label="Blocks in the pool", precision=0, elem_id="num-blocks", min_width=120),
         gr.Number(16, label="Slots a block", precision=0, elem_id="block-size", min_width=120),
         gr.Number(64, label="New tokens", precision=0, elem_id="max-tokens", min_width=120),
+        gr.Number(1, label="Sequences a prompt", precision=0, elem_id="n", min_width=120),
         gr.Number(0.0, label="Temperature", elem_id="temperature", min_width=120),
         gr.Number(1.0, label="Top p", elem_id="top-p", min_width=120),
         gr.Number(0, label="Top k", precision=0, elem_id="top-k", min_width=120),
@@ -383,10 +385,10 @@ def _settings_inputs() -> list[gr.components.Component]:
 
 def _settings(prompts: tuple[Any, ...], values: tuple[Any, ...]) -> RunSettings:
     """The run that the page's controls ask for. Raises PagewalkError, naming the setting, where one is absurd."""
-    num_blocks, block_size, max_tokens, temperature, top_p, top_k, seed, chat, prefix_caching, ignore_eos = values
+    num_blocks, block_size, max_tokens, n, temperature, top_p, top_k, seed, chat, prefix_caching, ignore_eos = values
     config = EngineConfig(block_size=block_size, num_blocks=num_blocks, enable_prefix_caching=bool(prefix_caching))
     params = SamplingParams(
-        max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, ignore_eos=bool(ignore_eos)
+        max_tokens=max_tokens, n=n, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, ignore_eos=bool(ignore_eos)
     )
     return RunSettings(nonempty(prompts), config, params, bool(chat))
 

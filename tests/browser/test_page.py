@@ -353,6 +353,24 @@ def test_several_prompts_run_together(open_page: OpenPage) -> None:
         assert page.locator(f'[data-request="{letter}"][data-position]').count() >= 4
 
 
+def test_a_fork_shares_blocks_and_the_first_writer_copies(open_page: OpenPage, api: Client) -> None:
+    page = open_page()
+    setting(page, "max-tokens", 6)
+    setting(page, "n", 2)
+    setting(page, "temperature", 1)
+    setting(page, "ignore-eos", True)
+    type_prompt(page, "You are a patient science tutor. Answer in plain words. Why does bread rise when it is warm?")
+    page.click("#generate")
+    wait_until_done(page)
+    log = page.evaluate(f"{STAGE}.bus.mirror.log.map(e => e[0])")
+    assert log.count("RequestForked") == 1 and log.count("BlockCopied") == 1
+    expect(page.locator(".stage .seq", has_text="fork of A")).to_have_count(1)
+    page.get_by_role("button", name="Back one step").click()
+    state = api.predict(session=session_of(page), step=newest(page) - 1, api_name="/state")
+    assert state["shared"] == 1
+    expect(page.locator('.fold[data-request="B"]').first).to_contain_text("shared by A and B")
+
+
 def test_the_stage_fits_when_it_is_first_shown_in_another_tab(open_page: OpenPage) -> None:
     page = open_page()
     page.get_by_role("tab", name="About").click()

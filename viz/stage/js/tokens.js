@@ -141,7 +141,7 @@ export class TokensPane {
 const headSignature = r => `${r.status} ${r.length} ${r.table.length} ${r.preemptedAt}`;
 
 function head(r) {
-  return colour(h('div', 'seq', [h('span', 'letter', r.id), h('span', 'prompt-of', r.prompt, { title: r.prompt }), h('span', 'n'), h('span', 'blocks')]), r.index);
+  return colour(h('div', 'seq', [h('span', 'letter', r.id), h('span', 'prompt-of', r.parent ? `fork of ${r.parent}` : r.prompt, { title: r.prompt }), h('span', 'n'), h('span', 'blocks')]), r.index);
 }
 
 function updateHead(el, r) {
