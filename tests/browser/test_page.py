@@ -127,6 +127,7 @@ def test_a_visitor_generates_clicks_a_token_and_a_cell_and_reads_what_the_api_sa
 
     table = api.predict(session=session_of(page), step=newest(page) - 1, api_name="/state")["requests"]["A"]["block_table"]
     page.get_by_role("button", name="Back one step").click()  # before A finished and gave its blocks back
+    page.wait_for_function(f"{STAGE}.state.step === {STAGE}.bus.mirror.newest - 1")
     click_pixel(page, *pixel_of_slot(page, table[0] * 16 + 4))
     page.wait_for_function("document.querySelector('.lookup [data-field=block_offset]')?.dataset.value === '4'")
     fields = lookup_fields(page)
