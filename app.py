@@ -34,7 +34,7 @@ from viz.theme import head, header_html, page_css, theme
 MAX_SEQUENCES = 7
 DEFAULT_MODEL = os.environ.get("PAGEWALK_MODEL") or DEFAULT_NAME
 HERE = Path(__file__).parent
-PACE = 0.1  # seconds between two updates of a page
+PACE = 0.2  # seconds between two updates of a page: each takes some milliseconds from a forward pass on a small machine
 EXAMPLES = {
     "The capital of France is": ["The capital of France is"],
     "Two that begin alike": [
