@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -70,11 +69,6 @@ def test_its_numbers_are_split_into_digits_before_spaces_are_joined(smollm):
     # As in the original tokenizer, whose pre-tokenizer is Digits, then ByteLevel; the .gguf says "smollm".
     tokens = smollm.tokenizer.convert_ids_to_tokens(smollm.tokenizer("a  12").input_ids)
     assert tokens == ["a", "ĠĠ", "1", "2"]
-
-
-def test_a_later_load_takes_under_five_seconds(smollm):
-    seconds = (load_model(device="cpu", dtype="float32").load_seconds for _ in range(3))
-    assert any(s < 5 for s in seconds)  # one try, and two more for a busy machine
 
 
 def test_the_environment_variable_names_another_model(saved, monkeypatch):
@@ -188,11 +182,9 @@ def test_a_hub_id_without_network_fails_with_one_short_question(monkeypatch):
         unreachable()
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", ask)
-    started = time.perf_counter()
     with pytest.raises(ModelError, match=r"hub cannot be reached .*no-one/no-such-model was not downloaded before"):
         load_model("no-one/no-such-model")
     assert asked == [("no-one/no-such-model", 5.0)]
-    assert time.perf_counter() - started < 3
 
 
 def test_in_offline_mode_a_hub_id_fails_at_once_and_says_so(tmp_path):
