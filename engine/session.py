@@ -43,7 +43,6 @@ class Limits:
     """Bounds on one process's visitors. idle_seconds: forgotten after; closed_seconds: the same once their tab is closed."""
 
     max_sessions: int = 64
-    max_sequences: int = 7
     idle_seconds: float = 1800.0
     closed_seconds: float = 30.0
 
