@@ -47,7 +47,8 @@ def session_of(page: Page) -> str:
 
 
 def wait_until_done(page: Page, timeout: float = 120) -> None:
-    page.wait_for_function(f"{STAGE}.bus.mirror?.newest > 0 && !{STAGE}.bus.running", timeout=timeout * 1000)
+    """The run has ended and its last token is drawn."""
+    page.wait_for_function(f"{STAGE}.bus.mirror?.newest > 0 && !{STAGE}.bus.running && {STAGE}.settled", timeout=timeout * 1000)
 
 
 def wait_for_step(page: Page, step: int, timeout: float = 60) -> None:
@@ -254,7 +255,7 @@ def test_a_reload_in_mid_run_comes_back_to_the_session(open_page: OpenPage) -> N
     page.wait_for_function(f"{STAGE.replace('.pagewalk', '?.pagewalk')}?.bus?.session", timeout=60_000)
     if session_of(page) == session:
         page.wait_for_function(f"{STAGE}.bus.mirror?.newest >= 3", timeout=20_000)
-        assert page.locator('[data-request="A"][data-position="0"]').count() == 1
+        expect(page.locator('[data-request="A"][data-position="0"]')).to_have_count(1)
     else:
         expect(page.locator(".notice")).to_contain_text("This session expired")
 

@@ -114,6 +114,9 @@ class Stage {
 
   resize() { if (this.root.clientWidth) { paneHeight(this.root); this.schedule(); } }
 
+  // Everything that the bus brought and a person did is drawn.
+  get settled() { return !this.scheduled && !this.loading; }
+
   schedule() {
     if (this.scheduled) return;
     this.scheduled = true;
