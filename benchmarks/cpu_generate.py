@@ -116,8 +116,9 @@ def transformers_run(model: LoadedModel, peer: Any, batch: int, new_tokens: int)
 
 def page_run(model: LoadedModel, batch: int, new_tokens: int) -> Run:
     """Seconds from the first to the last step of a run that the page's own Generate began, streamed to another process."""
-    from app import MAX_SEQUENCES, Host, build, queue
+    from app import build, queue
     from engine.model_shelf import ModelShelf
+    from web.host import MAX_SEQUENCES, Host
 
     host = Host(ModelShelf.of(model))
     demo = build(host)

@@ -1,4 +1,4 @@
-"""Imports point one way: app -> engine -> kernels, and app -> viz -> engine.events / engine.trace."""
+"""Imports point one way: app -> web -> engine -> kernels, and web -> viz -> engine.events / engine.trace."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = {"engine", "kernels", "viz", "app", "tests", "benchmarks", "scripts"}
+OURS = {"engine", "kernels", "viz", "web", "app", "tests", "benchmarks", "scripts"}
 ALLOWED = {
     "kernels": ("kernels",),
     "engine": ("engine", "kernels"),
     "viz": ("viz", "engine.events", "engine.trace"),
+    "web": ("web", "viz", "engine", "kernels"),
 }
 FORBIDDEN = {
     "kernels": {"transformers", "gradio", "plotly"},
