@@ -5,16 +5,38 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 
-@dataclass(slots=True, eq=False)
+class RowsOnTheirWay(Protocol):
+    """Rows that a device is still sending; `get` waits for them and may be called again."""
+
+    num_bytes: int
+
+    def get(self) -> torch.Tensor: ...
+
+
 class CapturedStep:
     """rows: [layers, T, n_q + n_kv + n_kv + n_q, head_dim] (query, key, value, output), or None once the budget dropped it."""
 
-    step: int
-    rows: torch.Tensor | None
+    def __init__(self, step: int, rows: torch.Tensor | RowsOnTheirWay) -> None:
+        self.step = step
+        self.num_bytes = rows.numel() * rows.element_size() if isinstance(rows, torch.Tensor) else rows.num_bytes
+        self._rows: torch.Tensor | RowsOnTheirWay | None = rows
+
+    @property
+    def rows(self) -> torch.Tensor | None:
+        rows = self._rows
+        return rows if rows is None or isinstance(rows, torch.Tensor) else rows.get()
+
+    @property
+    def is_kept(self) -> bool:
+        return self._rows is not None
+
+    def drop(self) -> None:
+        self._rows = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +65,11 @@ class Capture:
         self._by_position: dict[str, dict[int, CapturedRow]] = {}
         self._by_slot: dict[int, CapturedRow] = {}
 
-    def add(self, step: int, rows: torch.Tensor, owners: Iterable[tuple[str, int, int] | None]) -> None:
+    def add(self, step: int, rows: torch.Tensor | RowsOnTheirWay, owners: Iterable[tuple[str, int, int] | None]) -> None:
         """One forward pass: `owners` names (request, position, slot) of each row of `rows`; None: of nobody any more."""
-        captured = CapturedStep(step, rows.to("cpu"))
+        captured = CapturedStep(step, rows.to("cpu") if isinstance(rows, torch.Tensor) else rows)
         self._steps.append(captured)
-        self.num_bytes += rows.numel() * rows.element_size()
+        self.num_bytes += captured.num_bytes
         for index, owner in enumerate(owners):
             if owner is None:
                 continue
@@ -57,9 +79,8 @@ class Capture:
             self._by_slot[slot] = row
         while self.num_bytes > self.budget_bytes and self._steps:
             oldest = self._steps.popleft()
-            assert oldest.rows is not None
-            self.num_bytes -= oldest.rows.numel() * oldest.rows.element_size()
-            oldest.rows = None
+            self.num_bytes -= oldest.num_bytes
+            oldest.drop()
 
     def link(self, step: int, request_id: str, positions: Sequence[int], slots: Sequence[int]) -> None:
         """From `step` on the request's positions stand at slots that others computed: same tokens, same vectors."""
@@ -118,6 +139,6 @@ class Capture:
     def positions(self) -> dict[str, list[int]]:
         """Which positions of which request are kept."""
         return {
-            request_id: sorted(p for p, row in rows.items() if row.captured.rows is not None)
+            request_id: sorted(p for p, row in rows.items() if row.captured.is_kept)
             for request_id, rows in self._by_position.items()
         }

@@ -251,18 +251,19 @@ class Engine:
                     family = [request, *self._fork(request)]
                     sampling += family
                     rows += [row] * len(family)
-            logits = result.logits[rows]
-            sampled = self.sampler.sample(logits, sampling) if sampling else []
+            logits = result.logits if rows == list(range(len(result.logits))) else result.logits[rows]
+            best = None if result.best is None else [result.best[row] for row in rows]
+            sampled = self.sampler.sample(logits, sampling, best) if sampling else []
             tokens: dict[str, int] = {}
             texts: dict[str, str] = {}
-            for scores, request, token_id in zip(logits, sampling, sampled, strict=True):
+            for row, (request, token_id) in enumerate(zip(sampling, sampled, strict=True)):
                 if token_id is None:
                     self._finish(
                         request, "error", f"the model gave no finite score for a token after {request.request_id}'s last"
                     )
                 else:
                     if request.params.logprobs:
-                        request.logprobs.append(logprobs_of(scores, token_id, request.params.logprobs))
+                        request.logprobs.append(logprobs_of(logits[row], token_id, request.params.logprobs))
                     texts[request.request_id] = self._append(request, token_id)
                     tokens[request.request_id] = token_id
             done = time.perf_counter()
