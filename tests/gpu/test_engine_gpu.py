@@ -19,7 +19,9 @@ PROMPTS = ["The capital of France is", "x", "Once upon a time there was a small 
 
 @pytest.fixture(scope="module", params=["fused", "modules"])
 def on_card(request: pytest.FixtureRequest) -> LoadedModel:
-    """Decode passes of both kinds. Random weights in the shape of SmolLM2-135M (9 query heads, 3 KV heads, head_dim 64), 12 layers, float32."""
+    """Decode passes of both kinds.
+
+    Random weights in the shape of SmolLM2-135M (9 query heads, 3 KV heads, head_dim 64), 12 layers, float32."""
     model = tiny_llama(
         hidden_size=576, intermediate_size=1536, num_hidden_layers=12, num_attention_heads=9, num_key_value_heads=3,
         head_dim=64, max_position_embeddings=2048, initializer_range=0.05,
