@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import pytest
@@ -61,7 +62,7 @@ def test_a_lookup_on_the_card_agrees_with_dense_attention(on_card: LoadedModel) 
 
 
 def test_bfloat16_runs_and_says_what_it_runs_on(on_card: LoadedModel) -> None:
-    module = on_card.model.bfloat16()
+    module = copy.deepcopy(on_card.model).bfloat16()
     fused = FusedDecoder(module) if on_card.fused_decoder else None
     half = dataclasses.replace(on_card, model=module, dtype=torch.bfloat16, fused_decoder=fused)
     engine = Engine(half, EngineConfig(num_blocks=256))
@@ -79,5 +80,4 @@ def test_drawn_texts_repeat_on_the_card_and_do_not_depend_on_batch_mates(on_card
         on_card.model.set_attn_implementation("pagewalk")
         texts.append(engine.generate(prompts, params)[0].token_ids)
     assert texts[0] == texts[2] and len(set(texts[0])) > 3
-    if on_card.dtype is torch.float32:
-        assert texts[1] == texts[0]
+    assert texts[1] == texts[0]

@@ -27,8 +27,9 @@ def transformers_says(model: LoadedModel) -> list[list[int]]:
     with own_attention(model):
         for prompt in PROMPTS:
             ids = torch.tensor([model.tokenizer(prompt).input_ids], device="cuda")
+            # no end of text, which min_new_tokens would do by changing the logits
             out = model.model.generate(
-                ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, do_sample=False
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=-1
             )
             said.append(out[0, ids.shape[1] :].tolist())
     return said
