@@ -1,42 +1,23 @@
-"""Every token's rotated query, key, value and attention output, kept on the host so that a lookup is true for any past step."""
+"""Every token's rotated query, key, value and attention output, so that a lookup is true for any past step.
+
+Rows stay on the device that computed them: sending them to the host would cost more than the pass. What is asked for is sent.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
 
-class RowsOnTheirWay(Protocol):
-    """Rows that a device is still sending; `get` waits for them and may be called again."""
-
-    num_bytes: int
-
-    def get(self) -> torch.Tensor: ...
-
-
+@dataclass(slots=True, eq=False)
 class CapturedStep:
     """rows: [layers, T, n_q + n_kv + n_kv + n_q, head_dim] (query, key, value, output), or None once the budget dropped it."""
 
-    def __init__(self, step: int, rows: torch.Tensor | RowsOnTheirWay) -> None:
-        self.step = step
-        self.num_bytes = rows.numel() * rows.element_size() if isinstance(rows, torch.Tensor) else rows.num_bytes
-        self._rows: torch.Tensor | RowsOnTheirWay | None = rows
-
-    @property
-    def rows(self) -> torch.Tensor | None:
-        rows = self._rows
-        return rows if rows is None or isinstance(rows, torch.Tensor) else rows.get()
-
-    @property
-    def is_kept(self) -> bool:
-        return self._rows is not None
-
-    def drop(self) -> None:
-        self._rows = None
+    step: int
+    rows: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +46,11 @@ class Capture:
         self._by_position: dict[str, dict[int, CapturedRow]] = {}
         self._by_slot: dict[int, CapturedRow] = {}
 
-    def add(self, step: int, rows: torch.Tensor | RowsOnTheirWay, owners: Iterable[tuple[str, int, int] | None]) -> None:
+    def add(self, step: int, rows: torch.Tensor, owners: Iterable[tuple[str, int, int] | None]) -> None:
         """One forward pass: `owners` names (request, position, slot) of each row of `rows`; None: of nobody any more."""
-        captured = CapturedStep(step, rows.to("cpu") if isinstance(rows, torch.Tensor) else rows)
+        captured = CapturedStep(step, rows)
         self._steps.append(captured)
-        self.num_bytes += captured.num_bytes
+        self.num_bytes += rows.numel() * rows.element_size()
         for index, owner in enumerate(owners):
             if owner is None:
                 continue
@@ -79,8 +60,9 @@ class Capture:
             self._by_slot[slot] = row
         while self.num_bytes > self.budget_bytes and self._steps:
             oldest = self._steps.popleft()
-            self.num_bytes -= oldest.num_bytes
-            oldest.drop()
+            assert oldest.rows is not None
+            self.num_bytes -= oldest.rows.numel() * oldest.rows.element_size()
+            oldest.rows = None
 
     def link(self, step: int, request_id: str, positions: Sequence[int], slots: Sequence[int]) -> None:
         """From `step` on the request's positions stand at slots that others computed: same tokens, same vectors."""
@@ -115,7 +97,7 @@ class Capture:
         return row.step if row else None
 
     def vectors(self, request_id: str, positions: Sequence[int], layer: int) -> torch.Tensor | None:
-        """[len(positions), n_q + 2 n_kv + n_q, head_dim], or None if any of them is not kept (any more)."""
+        """[len(positions), n_q + 2 n_kv + n_q, head_dim] on the host, or None if any of them is not kept (any more)."""
         known = self._by_position.get(request_id, {})
         found: list[torch.Tensor] = []
         for position in positions:
@@ -123,12 +105,12 @@ class Capture:
             if row is None or row.captured.rows is None:
                 return None
             found.append(row.captured.rows[layer, row.index])
-        return torch.stack(found) if found else None
+        return torch.stack(found).cpu() if found else None
 
     def row(self, request_id: str, position: int) -> torch.Tensor | None:
-        """[layers, heads, head_dim] of one position in every layer, or None if it is not kept (any more)."""
+        """[layers, heads, head_dim] of one position in every layer, on the host, or None if it is not kept (any more)."""
         row = self._by_position.get(request_id, {}).get(position)
-        return None if row is None or row.captured.rows is None else row.captured.rows[:, row.index]
+        return None if row is None or row.captured.rows is None else row.captured.rows[:, row.index].cpu()
 
     def split(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Query, key, value, output, each [..., heads, head_dim]."""
@@ -139,6 +121,6 @@ class Capture:
     def positions(self) -> dict[str, list[int]]:
         """Which positions of which request are kept."""
         return {
-            request_id: sorted(p for p, row in rows.items() if row.captured.is_kept)
+            request_id: sorted(p for p, row in rows.items() if row.captured.rows is not None)
             for request_id, rows in self._by_position.items()
         }

@@ -6,7 +6,6 @@ with rows that are written nowhere) and for a kind of launch (`DecodeGraphAttent
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engine.attention import PagedAttentionContext
-from engine.capture import RowsOnTheirWay
 from engine.decode_inputs import DecodeInputs
 from engine.kv_cache import PagedKVCache
 from engine.model_loader import LoadedModel
@@ -37,27 +35,7 @@ class DecodeResult:
 
     logits: torch.Tensor
     best: list[int | None]
-    captured: torch.Tensor | RowsOnTheirWay | None
-
-
-class SentRows:
-    """Captured rows on their way to the host, in a pinned buffer that goes back to be used again once they are taken out."""
-
-    def __init__(self, pinned: torch.Tensor, sent: torch.cuda.Event) -> None:
-        self.num_bytes = pinned.numel() * pinned.element_size()
-        self._pinned: torch.Tensor | None = pinned
-        self._sent = sent
-        self._rows: torch.Tensor | None = None
-        self._lock = threading.Lock()
-
-    def get(self) -> torch.Tensor:
-        """[layers, n, 2 n_q + 2 n_kv, head_dim] on the host."""
-        with self._lock:
-            if self._rows is None:
-                assert self._pinned is not None
-                self._sent.synchronize()
-                self._rows, self._pinned = self._pinned.clone(), None
-            return self._rows
+    captured: torch.Tensor | None
 
 
 class DecodeGraphs:
@@ -75,8 +53,6 @@ class DecodeGraphs:
         self._passes: dict[tuple[int, bool, DecodeConfig], _Pass] = {}
         self._inputs: dict[int, DecodeInputs] = {}
         self._memory = torch.cuda.graph_pool_handle() if self.on_gpu else None
-        self._sending = torch.cuda.Stream(model.device) if self.on_gpu else None
-        self._sent: SentRows | None = None
 
     @torch.inference_mode()
     def run(self, plan: Sequence[ScheduledRequest], tables_changed: bool, capture: bool) -> DecodeResult:
@@ -85,10 +61,10 @@ class DecodeGraphs:
         lengths = inputs.fill(plan, tables_changed)
         step = self._pass_for(inputs, lengths, capture)
         step.replay()
-        sent = self._send(step.rows[:, : len(plan)]) if capture else None
+        captured = step.rows[:, : len(plan)].clone() if capture else None  # the next replay writes over it
         best, finite = step.answer.to("cpu").tolist()  # the wait
         tokens = [token if ok else None for token, ok in zip(best, finite, strict=True)]
-        return DecodeResult(step.logits[: len(plan)], tokens[: len(plan)], sent)
+        return DecodeResult(step.logits[: len(plan)], tokens[: len(plan)], captured)
 
     def _inputs_for(self, count: int, blocks: int) -> DecodeInputs:
         size = next(size for size in SIZES if size >= count)
@@ -116,22 +92,6 @@ class DecodeGraphs:
                 made.record(self._memory)
             self._passes[key] = made
         return self._passes[key]
-
-    def _send(self, rows: torch.Tensor) -> torch.Tensor | SentRows:
-        """Starts the copy of captured rows to the host; what was sent a step before is taken out of its buffer meanwhile."""
-        if self._sending is None:
-            return rows.clone()
-        pinned = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
-        self._sending.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._sending):
-            pinned.copy_(rows, non_blocking=True)
-            sent = torch.cuda.Event()
-            sent.record()
-        torch.cuda.current_stream().wait_event(sent)  # before the next replay writes over them
-        before, self._sent = self._sent, SentRows(pinned, sent)
-        if before is not None:
-            before.get()
-        return self._sent
 
 
 class _Pass:

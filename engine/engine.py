@@ -11,7 +11,7 @@ from typing import Any
 from engine.audit import audit
 from engine.capture import Capture
 from engine.config import EngineConfig, SamplingParams
-from engine.detokenizer import StreamingDetokenizer, token_texts
+from engine.detokenizer import StreamingDetokenizer, TokenPieces
 from engine.errors import PagewalkError, RequestError
 from engine.events import (
     AllBlocksCleared,
@@ -90,6 +90,7 @@ class Engine:
         self.model = model
         self.config = config or EngineConfig()
         self.lock = threading.RLock()
+        self._pieces = TokenPieces(model.tokenizer)
         self.runner = ModelRunner(model, self.config)
         self.capture = Capture(model.num_heads, model.num_kv_heads, self.config.capture_bytes) if self.config.capture else None
         self._begin()
@@ -144,7 +145,7 @@ class Engine:
         except RequestError as error:
             self._emit(RequestRefused(self.step_count, text, str(error)))
             raise
-        texts = token_texts(self.model.tokenizer, token_ids)
+        texts = self._pieces.texts(token_ids)
         if not isinstance(prompt, str):
             text = "".join(piece if isinstance(piece, str) else piece.decode("utf-8", "replace") for piece in texts)
         request_id = letters(len(self.requests))
@@ -329,7 +330,7 @@ class Engine:
 
     def _register(self, request: Request) -> None:
         self.requests[request.request_id] = request
-        self._detokenizers[request.request_id] = StreamingDetokenizer(self.model.tokenizer, request.params.stop)
+        self._detokenizers[request.request_id] = StreamingDetokenizer(self._pieces, request.params.stop)
 
     def _fork(self, parent: Request) -> list[Request]:
         """At the end of a prompt, its further sequences; returns those that forked and sample from the same logits now.
@@ -361,7 +362,7 @@ class Engine:
     def _append(self, request: Request, token_id: int) -> str:
         """Adds a sampled token, ends the request if it is its last, and returns the text that is now safe to show."""
         params, name = request.params, request.request_id
-        piece = token_texts(self.model.tokenizer, [token_id])[0]
+        piece = self._pieces.text(token_id)
         request.token_ids.append(token_id)
         request.token_texts.append(piece)
         self._emit(TokenSampled(self.step_count, name, request.num_tokens - 1, token_id, piece))

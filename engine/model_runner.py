@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 
 from engine.attention import ATTENTION_NAME, PagedAttentionContext, register
-from engine.capture import RowsOnTheirWay
 from engine.config import EngineConfig
 from engine.decode_graphs import DecodeGraphs
 from engine.errors import ConfigError
@@ -28,7 +27,7 @@ class ForwardResult:
     """
 
     logits: torch.Tensor
-    captured: torch.Tensor | RowsOnTheirWay | None
+    captured: torch.Tensor | None
     scales: tuple[float, ...] = ()
     best: list[int | None] | None = None
 
