@@ -16,7 +16,7 @@ from pathlib import Path
 
 import gradio as gr
 
-from engine.session import SessionStore
+from engine.session_store import SessionStore
 from engine.version import VERSION
 from viz.theme import head, header_html, page_css, theme
 from web.api import Api

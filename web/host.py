@@ -14,7 +14,8 @@ from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError
 from engine.model_loader import DEFAULT_NAME
 from engine.model_shelf import ModelShelf
-from engine.session import RunSettings, Session, SessionStore, nonempty
+from engine.session import RunSettings, Session, nonempty
+from engine.session_store import SessionStore
 from engine.version import VERSION
 from viz import deltas
 
