@@ -50,8 +50,8 @@ class Budget:
         if missing:
             others = self.num_bytes - self.held(owner)
             raise RequestError(
-                f"This run needs {_mib(num_bytes)} MiB for its pool and vectors; {_mib(others)} of the host's {_mib(self.total)} MiB "
-                "are in use by others. Use a smaller pool or fewer new tokens, or try again in a minute."
+                f"This run needs {_mib(num_bytes)} MiB for pool and vectors; {_mib(others)} of the host's {_mib(self.total)} "
+                "MiB are in use by others. Use a smaller pool or fewer new tokens, or try again in a minute."
             )
 
     def _try(self, owner: Any, num_bytes: int) -> int:

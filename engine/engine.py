@@ -273,6 +273,9 @@ class Engine:
             self._emit(StepTimed(self.step_count, num_tokens, len(plan), **asdict(timings)))
         return StepOutput(self.step_count, self.trace.events[first_event:], tokens, texts, timings)
 
+    def will_run(self, max_steps: int | None) -> None:
+        """Announces a run of so many steps (None: to its end). Nothing to do here; engine.detached plans by it."""
+
     def lookup(
         self, request_id: str, query_position: int | None = None, key_position: int = 0, layer: int = 0, head: int = 0
     ) -> Lookup:

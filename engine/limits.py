@@ -83,7 +83,9 @@ class Limits:
                     f"The prompt has {len(prompt):,} characters; this host takes {self.max_prompt_chars:,}. Shorten it."
                 )
         if params.max_tokens > self.max_new_tokens:
-            raise RequestError(f"{params.max_tokens:,} new tokens were asked for; this host gives {self.max_new_tokens:,} at most.")
+            raise RequestError(
+                f"{params.max_tokens:,} new tokens were asked for; this host gives {self.max_new_tokens:,} at most."
+            )
         if len(prompts) * params.n > self.max_sequences:
             raise RequestError(
                 f"{len(prompts)} x {params.n} sequences were asked for; this host runs {self.max_sequences} at once. "
@@ -98,7 +100,9 @@ class Limits:
         """Bytes of the pool that `config` asks for, `slot_bytes` being K and V of one slot in every layer."""
         num_bytes = config.num_slots * slot_bytes
         if config.num_blocks > self.max_blocks:
-            raise RequestError(f"A pool of {config.num_blocks:,} blocks was asked for; this host gives {self.max_blocks:,} at most.")
+            raise RequestError(
+                f"A pool of {config.num_blocks:,} blocks was asked for; this host gives {self.max_blocks:,} at most."
+            )
         if num_bytes > self.max_pool_mb * MIB:
             raise RequestError(
                 f"A pool of {config.num_blocks:,} blocks x {config.block_size:,} takes {num_bytes / MIB:,.0f} MiB; "

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from engine.budget import Budget
 from engine.config import EngineConfig, SamplingParams
+from engine.detached import DetachedEngine
 from engine.engine import Engine
 from engine.errors import PagewalkError, RequestError
 from engine.events import Event, TokenSampled
@@ -22,6 +23,8 @@ from engine.turns import Turn, Turns
 
 log = logging.getLogger("pagewalk.session")
 
+AnyEngine = Engine | DetachedEngine
+EngineMaker = Callable[[LoadedModel, EngineConfig], AnyEngine]
 EXPIRED = "This session expired. Press Generate for a new run."
 
 
@@ -61,10 +64,10 @@ class Session:
         limits: Limits | None = None,
         turns: Turns | None = None,
         budget: Budget | None = None,
-        make_engine: Callable[[LoadedModel, EngineConfig], Engine] = Engine,
+        make_engine: EngineMaker = Engine,
     ) -> None:
         self.token = secrets.token_urlsafe(18)
-        self.engine: Engine | None = None
+        self.engine: AnyEngine | None = None
         self.run_id = ""
         self.settings: RunSettings | None = None
         self.last_seen = time.monotonic()
@@ -116,7 +119,7 @@ class Session:
             events = self._trace.events[: self._num_sent] if self._trace else []
             return list(events), self.num_updates
 
-    def engine_for_lookups(self) -> Engine:
+    def engine_for_lookups(self) -> AnyEngine:
         """Raises PagewalkError, saying why, where there is none."""
         if self.engine is not None:
             return self.engine
@@ -156,7 +159,7 @@ class Session:
         return self.paused and self.engine is not None and self.engine.model is model and self.settings == settings
 
     def start(self, max_steps: int | None = None) -> None:
-        """Lets the run go on by itself, in turn with others, until it ends, or `stop()`, or after `max_steps` passes (and waits).
+        """Lets the run go on, in turn with others, until it ends, or `stop()`, or after `max_steps` passes (and waits there).
 
         Raises RequestError if the queue for a turn is full; the run is over then.
         """
@@ -167,8 +170,9 @@ class Session:
             with self._news:
                 self._turn, self._running = turn, True
                 self._max_steps = -1 if max_steps is None else self._steps + max_steps
+            self.engine.will_run(max_steps)
             try:
-                self.turns.join(turn, queue=max_steps is None)
+                self.turns.join(turn, queue=max_steps is None or self.turns.max_running == 1)
             except PagewalkError:
                 self._stop.set()
                 self._ended()
@@ -185,7 +189,7 @@ class Session:
         return self._next_update(running=False)
 
     def stop(self, problem: str | None = None) -> None:
-        """Ends the run: at most the pass in progress is finished, then every block is free again. `problem`: why, for the page."""
+        """Ends the run: at most the pass in progress is finished, then every block is free. `problem`: why, for a page."""
         self._stop.set()
         if problem is not None and self.running:
             self._problem = problem
@@ -202,7 +206,9 @@ class Session:
             while True:
                 began = time.monotonic()
                 with self._news:
-                    self._news.wait_for(lambda: self._has_news() or not self.running, timeout=0.0 if self.place != told else 1.0)
+                    self._news.wait_for(
+                        lambda: self._has_news() or not self.running, timeout=0.0 if self.place != told else 1.0
+                    )
                 running, place = self.running, self.place
                 if self._has_news() or not running:
                     told = 0
@@ -252,7 +258,7 @@ class Session:
     def _granted(self, config: EngineConfig) -> EngineConfig:
         return dataclasses.replace(config, capture_bytes=min(config.capture_bytes, self.limits.max_capture_mb * MIB))
 
-    def _engine_for(self, model: LoadedModel, config: EngineConfig, settings: RunSettings) -> Engine:
+    def _engine_for(self, model: LoadedModel, config: EngineConfig, settings: RunSettings) -> AnyEngine:
         """The engine of before, if it fits the settings, or a new one; its memory is taken from the budget."""
         slot_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * model.dtype.itemsize
         row_bytes = slot_bytes * (model.num_heads + model.num_kv_heads) // model.num_kv_heads  # q, k, v, output
@@ -332,7 +338,7 @@ class Session:
                 for request_id in list(engine.requests):
                     engine.abort(request_id)
 
-    def _log_run(self, engine: Engine) -> None:
+    def _log_run(self, engine: AnyEngine) -> None:
         """One line a run, nothing of what the visitor wrote."""
         tokens = sum(isinstance(event, TokenSampled) for event in engine.trace.events)
         finish = ",".join(sorted({str(request.finish_reason) for request in engine.requests.values()}))

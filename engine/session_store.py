@@ -7,16 +7,13 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from engine.budget import Budget
-from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import PagewalkError
 from engine.limits import Limits
-from engine.model_loader import LoadedModel
-from engine.session import EXPIRED, Session
+from engine.session import EXPIRED, EngineMaker, Session
 from engine.turns import Turns
 
 log = logging.getLogger("pagewalk.sessions")
@@ -33,11 +30,9 @@ class SessionStore:
     All of them take turns at one model and share one budget of memory.
     """
 
-    def __init__(
-        self, limits: Limits | None = None, make_engine: Callable[[LoadedModel, EngineConfig], Engine] = Engine
-    ) -> None:
+    def __init__(self, limits: Limits | None = None, make_engine: EngineMaker = Engine, turns: Turns | None = None) -> None:
         self.limits = limits or Limits()
-        self.turns = Turns(self.limits.max_running, self.limits.max_waiting, self.limits.turn_seconds)
+        self.turns = turns or Turns(self.limits.max_running, self.limits.max_waiting, self.limits.turn_seconds)
         self.budget = Budget(self.limits.memory_bytes)
         self.budget.make_room = self._make_room
         self.stopping: str | None = None

@@ -6,8 +6,8 @@
 One thread drives all runs, one pass at a time, and ends when nobody runs: OpenMP keeps a team for each thread that ever
 computed, and with more of its threads than cores all of them turn slow.
 
-Fair means by seconds of compute, not by passes: a visitor with sixteen sequences in the batch gets fewer passes, not more of the
-machine (start-time fair queueing, Goyal et al. 1996). A newcomer starts level with whoever has had least, so no one saves up.
+Fair means by seconds of compute, not by passes: who has sixteen sequences in the batch gets fewer passes, not more of
+the machine (start-time fair queueing, Goyal et al. 1996). A newcomer starts level with whoever has had least: no one saves up.
 While some wait, a run that has had `turn_seconds` of compute goes to the end of the queue: every wait is bounded by the number
 ahead.
 """
@@ -43,11 +43,17 @@ class Turn:
 
 
 class Turns:
-    """At most `max_running` runs share the passes and `max_waiting` more wait. `clock` gives seconds."""
+    """At most `max_running` runs share the passes, `max_waiting` more wait. resource: what is shared. clock: in seconds."""
 
     def __init__(
-        self, max_running: int = 12, max_waiting: int = 32, turn_seconds: float = 4.0, clock: Callable[[], float] = time.perf_counter
+        self,
+        max_running: int = 12,
+        max_waiting: int = 32,
+        turn_seconds: float = 4.0,
+        resource: str = "a turn",
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self.resource = resource
         self.max_running, self.max_waiting, self.turn_seconds = max_running, max_waiting, turn_seconds
         self._clock = clock
         self._lock = threading.Lock()
@@ -93,6 +99,10 @@ class Turns:
         """0 for one that runs (or has ended), else its place in the queue, from 1."""
         with self._lock:
             return self._waiting.index(turn) + 1 if turn in self._waiting else 0
+
+    def sentence(self, place: int) -> str:
+        """For the one who waits at this place."""
+        return f"Waiting for {self.resource}: place {place} in the queue."
 
     @property
     def num_running(self) -> int:
@@ -165,5 +175,5 @@ class Turns:
         except Exception:
             log.exception("a run could not be ended")
         finally:
-            turn.advance = turn.ended = lambda: False  # whose run this was may be forgotten now
+            turn.advance, turn.ended = (lambda: False), (lambda: None)  # whose run this was may be forgotten now
             turn.done.set()

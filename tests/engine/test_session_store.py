@@ -96,7 +96,9 @@ def test_a_forgotten_session_leaves_nothing_behind(tiny: LoadedModel) -> None:
     run(session, tiny)
     gc.disable()  # not by the collector: at once
     try:
-        dead = [weakref.ref(thing) for thing in (session, session.engine, session.engine.runner.kv_cache, session.trace.capture)]
+        dead = [
+            weakref.ref(thing) for thing in (session, session.engine, session.engine.runner.kv_cache, session.trace.capture)
+        ]
         store.close("page")
         session.closed_at -= 1.0
         del session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -74,7 +75,7 @@ def test_nobody_waits_longer_than_one_pass_of_each_other_run() -> None:
     crowd.run()
     for name in "ABCDE":
         at = [i for i, other in enumerate(crowd.order) if other == name]
-        assert max(b - a for a, b in zip(at, at[1:])) <= 5
+        assert max(b - a for a, b in itertools.pairwise(at)) <= 5
 
 
 def test_a_newcomer_starts_level_and_cannot_claim_the_past() -> None:
