@@ -157,10 +157,12 @@ class Engine:
         self._emit(RequestAdded(self.step_count, request_id, text, tuple(token_ids), texts, params.max_tokens))
         return request_id
 
-    def check_prompts(self, prompts: Sequence[Prompt], params: SamplingParams, chat: bool = False) -> None:
-        """Raises RequestError if `add_request` would refuse any of these. Changes nothing."""
-        for prompt in prompts:
-            self.scheduler.check_fits(len(self._encode(prompt, chat)), params.max_tokens)
+    def check_prompts(self, prompts: Sequence[Prompt], params: SamplingParams, chat: bool = False) -> list[int]:
+        """Each prompt's number of tokens. Raises RequestError if `add_request` would refuse any of them. Changes nothing."""
+        lengths = [len(self._encode(prompt, chat)) for prompt in prompts]
+        for length in lengths:
+            self.scheduler.check_fits(length, params.max_tokens)
+        return lengths
 
     def abort(self, request_id: str) -> None:
         """Ends a request now; its blocks are free when this returns. Ended or unknown ones are left alone."""
@@ -273,6 +275,9 @@ class Engine:
             self._emit(StepTimed(self.step_count, num_tokens, len(plan), **asdict(timings)))
         return StepOutput(self.step_count, self.trace.events[first_event:], tokens, texts, timings)
 
+    def will_run(self, max_steps: int | None) -> None:
+        """Announces a run of so many steps (None: to its end). Nothing to do here; engine.detached plans by it."""
+
     def lookup(
         self, request_id: str, query_position: int | None = None, key_position: int = 0, layer: int = 0, head: int = 0
     ) -> Lookup:
@@ -307,6 +312,14 @@ class Engine:
                 parent = content.parent.block_hash if content.parent else None
                 size = self.config.block_size
                 self._emit(BlockStored(0, (content.block_hash,), parent, content.token_ids, size, (block_id,)))
+
+    def close(self) -> None:
+        """Gives the pool and the captured vectors back now; the engine cannot be used again, its trace stays readable."""
+        with self.lock:
+            self.runner.kv_cache = self.runner.graphs = None  # type: ignore[assignment]
+            self.capture = self.trace.capture = None
+            self.scheduler.pool.on_removed = lambda block_id, block_hash: None
+            del self.scheduler  # they all know each other: a circle that only the collector would break
 
     # ---- inside ---------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,9 +15,11 @@ from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError
 from engine.model_loader import DEFAULT_NAME
 from engine.model_shelf import ModelShelf
-from engine.session import RunSettings, Session, SessionStore, nonempty
+from engine.session import RunSettings, Session, nonempty
+from engine.session_store import SessionStore
 from engine.version import VERSION
 from viz import deltas
+from web.models import check_model
 
 MAX_SEQUENCES = 7
 DEFAULT_MODEL = os.environ.get("PAGEWALK_MODEL") or DEFAULT_NAME
@@ -26,9 +29,12 @@ PACE = 0.2  # seconds between two updates of a page: each takes some millisecond
 class Host:
     """What one process shares among its visitors: the weights and the list of sessions. Handlers are its methods."""
 
-    def __init__(self, shelf: ModelShelf | None = None, store: SessionStore | None = None) -> None:
+    def __init__(
+        self, shelf: ModelShelf | None = None, store: SessionStore | None = None, models: tuple[str, ...] | None = None
+    ) -> None:
         self.shelf = shelf or ModelShelf()
         self.store = store or SessionStore()
+        self.models = models  # what a visitor may choose beside the default; None: any
 
     # ---- the page's own events ------------------------------------------------------------------
 
@@ -63,6 +69,9 @@ class Host:
             yield self.snapshot(session)
             session.start()
             for update in session.updates(PACE):
+                if update.place:
+                    yield deltas.say(deltas.notice("info", session.turns.sentence(update.place)))
+                    continue
                 said = deltas.notice("bad", update.problem) if update.problem else None
                 yield deltas.delta(session.run_id, session.num_updates, update.events, update.running, said)
             yield deltas.end(session.run_id, session.num_updates)
@@ -125,6 +134,7 @@ class Host:
     def _prepare(self, session: Session, values: tuple[Any, ...]) -> Iterator[deltas.Message]:
         """Waits for the model, saying so, and begins the run that `values` ask for unless it waits already."""
         name = model_name(values[0])
+        check_model(name, self.models, DEFAULT_MODEL)
         status = self.shelf.request(name)
         while not status.ready and status.problem is None:
             text = f"Loading {name or DEFAULT_MODEL}, {status.seconds:.0f} s so far: {status.text}"
@@ -162,15 +172,15 @@ class Host:
         """`Lookup.to_dict()`, or {"ok": False, "reason": ...}."""
         try:
             found = self.session_of(session, request)
-            if found.engine is None:
-                raise PagewalkError("This session has no run yet. Press Generate.")
-            return found.engine.lookup(request_id, query_position, key_position, layer, head).to_dict()
+            return found.engine_for_lookups().lookup(request_id, query_position, key_position, layer, head).to_dict()
         except PagewalkError as error:
             return {"ok": False, "reason": str(error)}
 
     def session_of(self, token: str, request: gr.Request | None) -> Session:
         if token or request is None:
             return self.store.by_token(token)
+        if not _hash_of(request):
+            raise PagewalkError("Give the session that /generate answered with.")
         return self.store.of_viewer(viewer_of(request))
 
 
@@ -202,7 +212,16 @@ def model_name(value: Any) -> str | None:
 
 
 def viewer_of(request: gr.Request | None) -> str:
-    return (request.session_hash if request else None) or "anonymous"
+    """Who asks: one open page, or one client. A caller without a name of its own is somebody new each time."""
+    return _hash_of(request) or f"once-{secrets.token_urlsafe(12)}"
+
+
+def _hash_of(request: gr.Request | None) -> str | None:
+    """Gradio's name of the page or client; None over MCP, where one client of Gradio's own stands for all callers."""
+    headers = getattr(request, "headers", None) or {}
+    if request is None or headers.get("x-gradio-user") == "mcp":
+        return None
+    return getattr(request, "session_hash", None)
 
 
 def _int(value: Any) -> int:

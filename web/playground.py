@@ -24,8 +24,8 @@ def playground(host: Host, demo: gr.Blocks) -> None:
     """Inside a tab of `demo`."""
     with gr.Row(elem_id="pw-controls", equal_height=False):
         model = gr.Dropdown(
-            [(DEFAULT_MODEL.removesuffix("-Instruct"), DEFAULT_MODEL)], value=DEFAULT_MODEL, allow_custom_value=True,
-            label="Model", show_label=False, elem_id="model", min_width=176, scale=0,
+            [(DEFAULT_MODEL.removesuffix("-Instruct"), DEFAULT_MODEL), *(host.models or ())], value=DEFAULT_MODEL,
+            allow_custom_value=True, label="Model", show_label=False, elem_id="model", min_width=176, scale=0,
         )  # fmt: skip
         with gr.Row(elem_id="pw-prompt", scale=1):
             which = gr.Radio(
