@@ -127,6 +127,8 @@ class Stage {
     const { bus, clock, root } = this, { mirror } = bus;
     if (!mirror || this.loading || !root.clientWidth) return;
     this.frames++;
+    this.pool.measure();
+    this.usage.measure();
     const again = clock.tick(mirror.newest, now), step = clock.step, state = mirror.stateAt(step), following = clock.mode === 'following';
     this.state = state;
     const view = this.pin.view(state), pinned = view ? { request: view.request, position: view.position, query: view.query ?? null } : null;
