@@ -81,7 +81,7 @@ def launch(host: Host, server_name: str, server_port: int | None = None) -> gr.B
         max_file_size=limits.max_upload_mb * MIB,
         run_history=False,
         footer_links=["api", "settings"],
-        app_kwargs=app_kwargs(host),
+        app_kwargs=app_kwargs(host, demo),
     )
     return demo
 

@@ -13,7 +13,7 @@ from engine.model_loader import LoadedModel, load_model
 
 log = logging.getLogger("pagewalk.models")
 
-_PATH = re.compile(r"""(?<![\w:/.])(?:~?/[^\s'"(),;:]+|[A-Za-z]:\\[^\s'"(),;:]+)""")
+_PATH = re.compile(r"""(?<![\w:/.])(?:~?/|[A-Za-z]:\\)[^\s'"(),;:]*[^\s'"(),;:.]""")
 
 
 @dataclass
@@ -95,4 +95,4 @@ class ModelShelf:
 
 def without_paths(text: str) -> str:
     """`text` with every absolute path replaced."""
-    return _PATH.sub("(a path of the server)", text)
+    return _PATH.sub("(a path)", text)
