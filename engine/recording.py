@@ -1,9 +1,14 @@
 """Recordings: a zip of JSON lines (the events) and safetensors (the captured vectors). No pickle, nothing executed.
 
 header.json          {"format": "pagewalk", "version": 1, "header": {...}, "num_events": n,
-                      "captured": [[id, position, step], ...], "scales": [one a layer]}
+                      "captured": [[id, position, step], ...], "row_of": [the row of each], "scales": [one a layer]}
 events.jsonl         one event a line, engine.events.to_wire
-capture.safetensors  "rows" [layers, captured rows, n_q + 2 n_kv + n_q, head_dim]; may be absent
+capture.safetensors  "rows" [layers, rows, n_q + 2 n_kv + n_q, head_dim]; may be absent
+
+A small recording keeps some layers and query heads only, and queries only where somebody may look from; its header then says
+"kept": {"layers": [...], "heads": [...], "queries": [rows]}, and capture.safetensors holds
+"keys_values" [layers, rows, 2 n_kv, head_dim] and "queries" [layers, queries, 2 heads, head_dim] (query, then output).
+Without "row_of" each captured position has a row of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import re
 import struct
 import zipfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +29,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from engine.block_table import BlockTable
-from engine.capture import Capture
+from engine.capture import Capture, CapturedStep, Kept
 from engine.errors import RecordingError
 from engine.events import (
     AllBlocksCleared,
@@ -47,24 +53,105 @@ from engine.trace import CacheState, Trace, TraceHeader
 FORMAT, VERSION = "pagewalk", 1
 MAX_MEMBER_BYTES = {"header.json": 32 << 20, "events.jsonl": 256 << 20, "capture.safetensors": 2 << 30}
 MAX_RECORDED_BLOCKS = 1 << 20
+MAX_KEPT_BYTES = 256 << 20  # of a small recording's vectors once unpacked
 MAX_EXPANSION = 200  # recordings shrink ten- to thirtyfold; what unpacks to more is made to fill the memory
 
 
-def save_recording(trace: Trace, path: Path, include_capture: bool = True) -> None:
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Everything a recording holds, taken at one moment: whoever owns the trace may go on while it is written."""
+
+    header: TraceHeader
+    events: list[Event]
+    captured: list[tuple[str, int, int]]
+    row_of: list[int]
+    rows: list[torch.Tensor]
+    scales: tuple[float, ...]
+    kept: Kept | None
+    from_kept: bool
+
+    @property
+    def capture_bytes(self) -> int:
+        """Of the vectors that will be written, before they are packed."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors().values())
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What goes into capture.safetensors; empty without captured vectors."""
+        if not self.rows:
+            return {}
+        rows = torch.stack(self.rows, dim=1)
+        if self.kept is None:
+            return {"rows": rows}
+        n_q = len(self.kept.heads) if self.from_kept else self.header.num_heads
+        n_kv = self.header.num_kv_heads
+        layers = range(len(self.kept.layers)) if self.from_kept else self.kept.layers
+        heads = list(range(n_q)) if self.from_kept else list(self.kept.heads)
+        rows = rows[list(layers)]
+        return {
+            "keys_values": rows[:, :, n_q : n_q + 2 * n_kv].contiguous(),
+            "queries": rows[:, self.query_rows()][:, :, heads + [n_q + 2 * n_kv + head for head in heads]].contiguous(),
+        }
+
+    def query_rows(self) -> list[int]:
+        """The rows whose query and output are kept, in order."""
+        assert self.kept is not None
+        pairs = zip(self.captured, self.row_of, strict=True)
+        return sorted({row for (name, position, _), row in pairs if (name, position) in self.kept.queries})
+
+
+def take(trace: Trace, include_capture: bool = True, kept: Kept | None = None) -> Taken:
+    """Hold the engine's lock meanwhile. kept: write these vectors only; a recording that kept some writes just those again."""
+    captured: list[tuple[str, int, int]] = []
+    row_of: list[int] = []
+    rows: list[torch.Tensor] = []
+    number: dict[tuple[int, int], int] = {}
+    capture = trace.capture if include_capture else None
+    for request_id, positions in (capture.positions() if capture else {}).items():
+        for position in positions:
+            assert capture is not None
+            row, place = capture.row(request_id, position), capture.place(request_id, position)
+            step = capture.step_of(request_id, position)
+            if row is None or place is None or step is None:
+                continue
+            if place not in number:
+                number[place] = len(rows)
+                rows.append(row)
+            captured.append((request_id, position, step))
+            row_of.append(number[place])
+    held = capture.kept if capture else None
+    scales = capture.scales if capture else ()
+    return Taken(trace.header, list(trace.events), captured, row_of, rows, scales, held or kept, held is not None)
+
+
+def kept_for(trace: Trace, layers: tuple[int, ...], heads: tuple[int, ...]) -> Kept:
+    """These layers and heads, and the queries that the page asks for: the newest computed token after each step."""
+    written = (event for event in trace.events if isinstance(event, SlotsWritten))
+    return Kept(layers, heads, frozenset((e.request_id, e.start_position + len(e.slots) - 1) for e in written))
+
+
+def save_recording(trace: Trace, path: Path, include_capture: bool = True, kept: Kept | None = None) -> None:
     """Writes the trace, and the captured vectors unless told not to. The file appears whole or not at all."""
-    index, rows = _captured_rows(trace) if include_capture else ([], None)
+    write(take(trace, include_capture, kept), path)
+
+
+def write(taken: Taken, path: Path) -> None:
+    """The file appears whole or not at all. Raises RecordingError for a run too long to be read back."""
     head = {
         "format": FORMAT,
         "version": VERSION,
-        "header": dataclasses.asdict(trace.header),
-        "num_events": len(trace.events),
-        "captured": index,
-        "scales": list(trace.capture.scales) if trace.capture else [],
+        "header": dataclasses.asdict(taken.header),
+        "num_events": len(taken.events),
+        "captured": taken.captured,
+        "row_of": taken.row_of,
+        "scales": list(taken.scales),
     }
-    lines = "".join(json.dumps(to_wire(event), ensure_ascii=False) + "\n" for event in trace.events)
+    tensors = taken.tensors()
+    if tensors and taken.kept is not None:
+        head["kept"] = {"layers": taken.kept.layers, "heads": taken.kept.heads, "queries": taken.query_rows()}
+    lines = "".join(json.dumps(to_wire(event), ensure_ascii=False) + "\n" for event in taken.events)
     members = {"header.json": json.dumps(head).encode(), "events.jsonl": lines.encode("utf-8", "surrogatepass")}
-    if rows is not None:
-        members["capture.safetensors"] = save({"rows": rows})
+    if tensors:
+        members["capture.safetensors"] = save(tensors)
     for name, data in members.items():
         if len(data) > MAX_MEMBER_BYTES[name]:
             raise RecordingError(
@@ -232,27 +319,12 @@ def _contradicts(state: CacheState, event: Event) -> bool:
     return isinstance(event, TokenSampled) and event.position != num_tokens
 
 
-def _captured_rows(trace: Trace) -> tuple[list[list[Any]], torch.Tensor | None]:
-    if trace.capture is None:
-        return [], None
-    index: list[list[Any]] = []
-    rows: list[torch.Tensor] = []
-    for request_id, positions in trace.capture.positions().items():
-        for position in positions:
-            row = trace.capture.row(request_id, position)
-            if row is not None:
-                index.append([request_id, position, trace.capture.step_of(request_id, position)])
-                rows.append(row)
-    return index, torch.stack(rows, dim=1) if rows else None
-
-
 def _capture(trace: Trace, data: bytes, head: dict[str, Any]) -> Capture:
     header, index = trace.header, head.get("captured")
     try:
-        rows = load(data)["rows"]
+        tensors = load(data)
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError):
         raise RecordingError("The recording's captured vectors are damaged.") from None
-    heads = 2 * header.num_heads + 2 * header.num_kv_heads
     well_formed = isinstance(index, list) and all(
         isinstance(entry, list) and len(entry) == 3 and isinstance(entry[0], str)
         and all(type(n) is int and 0 <= n < 1 << 53 for n in entry[1:]) for entry in index
@@ -266,15 +338,72 @@ def _capture(trace: Trace, data: bytes, head: dict[str, Any]) -> Capture:
         or not all(type(x) is float and math.isfinite(x) for x in scales)
     ):
         raise RecordingError("The recording's scales, one a layer, are damaged.")
-    if tuple(rows.shape) != (header.num_layers, len(index), heads, header.head_dim):
-        raise RecordingError("The recording's captured vectors have the wrong shape.")
-    if str(rows.dtype) != f"torch.{header.dtype}" or not rows.is_floating_point():
-        raise RecordingError(f"The recording's captured vectors are {rows.dtype}; its header says {header.dtype[:20]}.")
-    capture = Capture(header.num_heads, header.num_kv_heads, budget_bytes=rows.numel() * rows.element_size())
+    row_of = head.get("row_of", list(range(len(index))))
+    if not isinstance(row_of, list) or len(row_of) != len(index) or not _numbers(row_of, len(index)):
+        raise RecordingError("The recording's rows of captured vectors are damaged.")
+    names = {(entry[0], entry[1]): row for entry, row in zip(index, row_of, strict=True)}
+    num_rows = max(row_of, default=-1) + 1
+    kept = _kept(head["kept"], header, names, num_rows) if "kept" in head else None
+    rows = _rows(tensors, header, num_rows, kept, head)
+    capture = Capture(header.num_heads, header.num_kv_heads, rows.numel() * rows.element_size(), kept)
     capture.scales = tuple(scales)
     by_step: dict[int, list[int]] = {}
     for number, (_, _, step) in enumerate(index):
         by_step.setdefault(step, []).append(number)
+    shared = CapturedStep(0, rows)
     for step, numbers in sorted(by_step.items()):
-        capture.add(step, rows[:, numbers], [(index[n][0], index[n][1], -1) for n in numbers])
+        capture.place_rows(step, shared, [(index[n][0], index[n][1], row_of[n]) for n in numbers])
     return capture
+
+
+def _rows(
+    tensors: dict[str, torch.Tensor], header: TraceHeader, num_rows: int, kept: Kept | None, head: dict[str, Any]
+) -> torch.Tensor:
+    """[layers, rows, query, key, value and output heads, head_dim], whatever form the file has them in."""
+    n_q, n_kv = (len(kept.heads) if kept else header.num_heads), header.num_kv_heads
+    num_layers, size = (len(kept.layers) if kept else header.num_layers), header.head_dim
+    expected = {"rows": (num_layers, num_rows, 2 * n_q + 2 * n_kv, size)}
+    if kept:
+        num_queries = len(head["kept"]["queries"])
+        expected = {
+            "keys_values": (num_layers, num_rows, 2 * n_kv, size),
+            "queries": (num_layers, num_queries, 2 * n_q, size),
+        }
+    if set(tensors) != set(expected):
+        raise RecordingError("The recording's captured vectors are damaged.")
+    for name, shape in expected.items():
+        if tuple(tensors[name].shape) != shape:
+            raise RecordingError("The recording's captured vectors have the wrong shape.")
+        dtype = tensors[name].dtype
+        if str(dtype) != f"torch.{header.dtype}" or not dtype.is_floating_point:
+            raise RecordingError(f"The recording's captured vectors are {dtype}; its header says {header.dtype[:20]}.")
+    if not kept:
+        return tensors["rows"]
+    num_bytes = num_layers * num_rows * (2 * n_q + 2 * n_kv) * size * tensors["queries"].element_size()
+    if num_bytes > MAX_KEPT_BYTES:
+        raise RecordingError(
+            f"The recording's captured vectors unpack to {num_bytes:,} bytes; at most {MAX_KEPT_BYTES:,} are read."
+        )
+    rows = torch.full((num_layers, num_rows, 2 * n_q + 2 * n_kv, size), math.nan, dtype=tensors["queries"].dtype)
+    rows[:, :, n_q : n_q + 2 * n_kv] = tensors["keys_values"]
+    queries = head["kept"]["queries"]
+    rows[:, queries, :n_q] = tensors["queries"][:, :, :n_q]
+    rows[:, queries, n_q + 2 * n_kv :] = tensors["queries"][:, :, n_q:]
+    return rows
+
+
+def _kept(given: Any, header: TraceHeader, names: dict[tuple[str, int], int], num_rows: int) -> Kept:
+    if not isinstance(given, dict) or set(given) != {"layers", "heads", "queries"}:
+        raise RecordingError("The recording does not say which vectors it keeps.")
+    for name, limit in (("layers", header.num_layers), ("heads", header.num_heads), ("queries", num_rows)):
+        values = given[name]
+        fits = isinstance(values, list) and _numbers(values, limit) and len(set(values)) == len(values)
+        if not fits or (name != "queries" and not values):
+            raise RecordingError(f"The recording's list of kept {name} is damaged.")
+    rows = set(given["queries"])
+    queries = frozenset(name for name, row in names.items() if row in rows)
+    return Kept(tuple(given["layers"]), tuple(given["heads"]), queries)
+
+
+def _numbers(values: list[Any], limit: int) -> bool:
+    return all(type(n) is int and 0 <= n < limit for n in values)

@@ -6,27 +6,20 @@ import logging
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from engine.config import EngineConfig, SamplingParams
 from engine.engine import Engine
 from engine.errors import PagewalkError, RequestError
 from engine.events import Event
+from engine.lookup import Lookup, look_up
 from engine.model_loader import LoadedModel
-from engine.trace import Trace
+from engine.recording_shelf import Recording
+from engine.run_settings import RunSettings
+from engine.trace import CacheState, Trace
 
 log = logging.getLogger("pagewalk.session")
-
-
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """Everything a run depends on, so that a paused one is continued only if nothing was changed."""
-
-    prompts: tuple[str, ...]
-    config: EngineConfig
-    params: SamplingParams
-    chat: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +44,8 @@ class Session:
     """Runs prompts on its own engine, in a thread of its own, one forward pass at a time.
 
     `updates()` follows the run; `stop()` ends it after the pass in progress; `step_once()` does exactly one pass. The engine,
-    its pool and its cached blocks live on between runs while the model and the configuration stay the same.
+    its pool and its cached blocks live on between runs while the model and the configuration stay the same. A recording may be
+    shown in the run's place, until the next one begins.
     """
 
     def __init__(self) -> None:
@@ -59,12 +53,14 @@ class Session:
         self.engine: Engine | None = None
         self.run_id = ""
         self.settings: RunSettings | None = None
+        self.recording: Recording | None = None
         self.last_seen = time.monotonic()
         self.closed_at: float | None = None
         self._stop = threading.Event()
         self._news = threading.Condition()
         self._worker: threading.Thread | None = None
         self._problem: str | None = None
+        self._arrivals: deque[tuple[int, str]] = deque()  # (not before this step, prompt)
         self._num_sent = 0
         self.num_updates = 0
 
@@ -72,6 +68,9 @@ class Session:
 
     @property
     def trace(self) -> Trace | None:
+        """Of the recording that is shown, or else of the run."""
+        if self.recording is not None:
+            return self.recording.trace
         return self.engine.trace if self.engine else None
 
     @property
@@ -81,13 +80,33 @@ class Session:
     @property
     def paused(self) -> bool:
         """A run begun with Step is waiting for its next pass."""
-        return not self.running and self.engine is not None and self.engine.has_unfinished_requests()
+        return not self.running and self._has_work()
+
+    def state_at(self, step: int | None = None) -> CacheState:
+        """The cache after `step`, None: after the newest. Raises PagewalkError where nothing ran and no recording is shown."""
+        trace = self.trace
+        if trace is None:
+            raise PagewalkError("This session has no run yet. Generate first.")
+        if self.recording is not None or self.engine is None:
+            return trace.state_at(trace.last_step if step is None else step)
+        with self.engine.lock:
+            return trace.state_at(trace.last_step if step is None else step)
+
+    def lookup(self, request_id: str, query_position: int | None, key_position: int, layer: int, head: int) -> Lookup:
+        """In the recording that is shown, or else in the run. Raises PagewalkError, saying why there is nothing to look up."""
+        if self.recording is not None:
+            return look_up(self.recording.trace, request_id, query_position, key_position, layer, head)
+        if self.engine is None:
+            raise PagewalkError("This session has no run yet. Press Generate.")
+        return self.engine.lookup(request_id, query_position, key_position, layer, head)
 
     def events_so_far(self) -> tuple[list[Event], int]:
         """Every event of the run that an update has carried, and that update's number: what a reload needs.
 
         Once the run stands still, what nobody followed (blocks freed after the tab was closed) counts as carried too.
         """
+        if self.recording is not None:
+            return list(self.recording.trace.events), 0
         if self.engine is not None and not self.running and self._has_news():
             self._next_update(running=False)
         with self._news:
@@ -95,6 +114,13 @@ class Session:
             return list(events), self.num_updates
 
     # ---- runs ---------------------------------------------------------------------------------------
+
+    def show(self, recording: Recording) -> None:
+        """Shows a recording in place of the run, which stops if it is in progress."""
+        self.stop()
+        with self._news:
+            self.recording = recording
+            self.run_id = secrets.token_urlsafe(6)
 
     def begin(self, model: LoadedModel, settings: RunSettings) -> None:
         """Queues the prompts of a new run. Raises PagewalkError if one cannot be accepted; the run before it is still there."""
@@ -107,13 +133,13 @@ class Session:
         engine.check_prompts(settings.prompts, settings.params, settings.chat)
         engine.reset(keep_cache=True)
         with self._news:
-            self.engine, self.settings = engine, settings
+            self.engine, self.settings, self.recording = engine, settings, None
+            self._arrivals = deque((i * settings.stagger, prompt) for i, prompt in enumerate(settings.prompts))
             self.run_id = secrets.token_urlsafe(6)
             self._num_sent = self.num_updates = 0
             self._problem = None
             self._stop.clear()
-        for prompt in settings.prompts:
-            engine.add_request(prompt, settings.params, settings.chat)
+        self._add_arrivals()
 
     def can_continue(self, model: LoadedModel, settings: RunSettings) -> bool:
         """Whether a paused run is the very run that is asked for."""
@@ -145,6 +171,17 @@ class Session:
             worker.join()
         elif self.engine is not None:
             self._abort_all()
+
+    def _add_arrivals(self) -> None:
+        """Queues the prompts that are due; the next one early where the engine has nothing else to do."""
+        engine, settings = self.engine, self.settings
+        assert engine is not None and settings is not None
+        with engine.lock:
+            while self._arrivals and (self._arrivals[0][0] <= engine.step_count or not engine.has_unfinished_requests()):
+                engine.add_request(self._arrivals.popleft()[1], settings.params, settings.chat)
+
+    def _has_work(self) -> bool:
+        return self.engine is not None and (self.engine.has_unfinished_requests() or bool(self._arrivals))
 
     def updates(self, interval: float = 0.1) -> Iterator[Update]:
         """Follows the run to its end, at most one update every `interval` seconds. Closing this iterator stops the run."""
@@ -181,7 +218,8 @@ class Session:
         assert engine is not None
         steps = 0
         try:
-            while engine.has_unfinished_requests() and not self._stop.is_set() and steps != max_steps:
+            while self._has_work() and not self._stop.is_set() and steps != max_steps:
+                self._add_arrivals()
                 engine.step()
                 steps += 1
                 with self._news:
@@ -204,6 +242,7 @@ class Session:
 
     def _abort_all(self) -> None:
         engine = self.engine
+        self._arrivals.clear()
         if engine is not None:
             with engine.lock:
                 for request_id in list(engine.requests):

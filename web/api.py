@@ -9,7 +9,9 @@ import gradio as gr
 
 from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError
-from engine.session import RunSettings, Session, nonempty
+from engine.run_settings import RunSettings
+from engine.scenarios import SCENARIOS
+from engine.session import Session, nonempty
 from engine.worked_example import worked_example
 from web.host import PACE, Host, model_name, viewer_of
 
@@ -25,6 +27,7 @@ class Api:
         gr.api(self.generate, api_name="generate", concurrency_limit=8)
         gr.api(self.lookup, api_name="lookup", queue=False)
         gr.api(self.state, api_name="state", queue=False)
+        gr.api(self.scenarios, api_name="scenarios", queue=False)
         gr.api(self.worked_example, api_name="worked_example", queue=False)
 
     def generate(
@@ -62,17 +65,14 @@ class Api:
             yield {**_outputs(session), "running": update.running, "problem": update.problem}
 
     def state(self, session: str = "", step: int = -1, request: gr.Request | None = None) -> dict[str, Any]:
-        """The cache after a step of the session's run: tables, reference counts, counts of blocks.
+        """The cache after a step of what the session shows, its run or a recording: tables, reference counts, counts of blocks.
 
         Args:
             session: the token that the page or /generate gave; empty for the caller's own. step: -1 for the newest.
         """
         try:
             found = self.host.session_of(session, request)
-            if found.trace is None or found.engine is None:
-                raise PagewalkError("This session has no run yet. Generate first.")
-            with found.engine.lock:
-                state = found.trace.state_at(step if step >= 0 else found.trace.last_step)
+            state = found.state_at(step if step >= 0 else None)
         except PagewalkError as error:
             raise gr.Error(str(error)) from None
         return {
@@ -113,6 +113,10 @@ class Api:
         """
         query = None if query_position < 0 else query_position
         return self.host.lookup(request_id, key_position, query, layer, head, session, request)
+
+    def scenarios(self) -> list[dict[str, str]]:
+        """The examples of the page: the id that a link names, a title, and what there is to see."""
+        return [{"id": s.id, "title": s.title, "sentence": s.sentence} for s in SCENARIOS.values()]
 
     def worked_example(self) -> dict[str, Any]:
         """The worked lookup: block table [7, 2, 15], token 20, every number of its six steps."""

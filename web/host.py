@@ -14,7 +14,9 @@ from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError
 from engine.model_loader import DEFAULT_NAME
 from engine.model_shelf import ModelShelf
-from engine.session import RunSettings, Session, SessionStore, nonempty
+from engine.recording_shelf import Recording, RecordingShelf
+from engine.run_settings import RunSettings
+from engine.session import Session, SessionStore, nonempty
 from engine.version import VERSION
 from viz import deltas
 
@@ -24,16 +26,19 @@ PACE = 0.2  # seconds between two updates of a page: each takes some millisecond
 
 
 class Host:
-    """What one process shares among its visitors: the weights and the list of sessions. Handlers are its methods."""
+    """What one process shares among its visitors: weights, recordings and the list of sessions. Handlers are its methods."""
 
-    def __init__(self, shelf: ModelShelf | None = None, store: SessionStore | None = None) -> None:
+    def __init__(
+        self, shelf: ModelShelf | None = None, store: SessionStore | None = None, recordings: RecordingShelf | None = None
+    ) -> None:
         self.shelf = shelf or ModelShelf()
         self.store = store or SessionStore()
+        self.recordings = recordings or RecordingShelf()
 
     # ---- the page's own events ------------------------------------------------------------------
 
-    def load(self, token: str, request: gr.Request) -> Iterator[deltas.Message]:
-        """A page opens: it comes back to its session, or begins one; meanwhile the model loads."""
+    def load(self, token: str, example: str, request: gr.Request) -> Iterator[deltas.Message]:
+        """A page opens: it comes back to its session, or plays a recording; meanwhile the model loads."""
         viewer = viewer_of(request)
         try:
             session = self.store.readopt(token, viewer) if token else None
@@ -42,17 +47,42 @@ class Host:
         except PagewalkError as error:
             yield deltas.empty(preview_header(), "", deltas.notice("bad", str(error)))
             return
-        said = "This session expired. Press Generate for a new run." if expired else None
-        yield self.snapshot(session, said)
-        status = self.shelf.request(model_name(None))
-        while not status.ready and status.problem is None and session.trace is None:
-            text = f"Loading {DEFAULT_MODEL}, {status.seconds:.0f} s so far: {status.text} Generate works when it is ready."
-            yield deltas.empty(preview_header(), session.token, deltas.notice("info", text))
-            time.sleep(1.0)
-            status = self.shelf.request(model_name(None))
+        yield self.snapshot(session, self._welcome(session, example, expired))
+        yield from self._loading(None)
+
+    def _welcome(self, session: Session, example: str, expired: bool) -> dict[str, str] | None:
+        """Shows a session that has nothing to show yet the recording of a link, or the first one; says what went wrong."""
+        said = deltas.notice("info", "This session expired. Press Generate for a new run.") if expired else None
         if session.trace is None:
-            problem = deltas.notice("bad", status.problem) if status.problem else None
-            yield deltas.empty(self._header(session), session.token, problem or (said and deltas.notice("info", said)) or None)
+            try:
+                session.show(self.recordings.get(example or "first"))
+            except PagewalkError as error:
+                if example:
+                    said = deltas.notice("bad", str(error))
+                    if first := self.recordings.first():
+                        session.show(first)
+        return said
+
+    def _loading(self, name: str | None) -> Iterator[deltas.Message]:
+        """How far the model is, once a second until it is there. What the page shows stays."""
+        status = self.shelf.request(name)
+        while not status.ready and status.problem is None:
+            yield deltas.loading(name or DEFAULT_MODEL, status.seconds, status.text)
+            time.sleep(1.0)
+            status = self.shelf.request(name)
+        yield deltas.loading(None)
+        if status.problem:
+            yield deltas.say(deltas.notice("bad", status.problem))
+
+    def open_recording(self, example: Any, request: gr.Request) -> tuple[deltas.Message, Recording | None]:
+        """Shows a shipped recording in place of the run. Nothing in `example` is trusted."""
+        try:
+            session = self.store.of_viewer(viewer_of(request))
+            recording = self.recordings.get(str(example))
+            session.show(recording)
+        except PagewalkError as error:
+            return {**deltas.say(deltas.notice("bad", str(error))), "refused": True}, None
+        return self.snapshot(session), recording
 
     def generate(self, request: gr.Request, *values: Any) -> Iterator[deltas.Message]:
         """Generate: a new run to its end, or the rest of one begun with Step."""
@@ -61,11 +91,14 @@ class Host:
             session = self.store.of_viewer(viewer_of(request))
             yield from self._prepare(session, values)
             yield self.snapshot(session)
+            run_id = session.run_id
             session.start()
             for update in session.updates(PACE):
+                if session.run_id != run_id:  # a recording was opened meanwhile
+                    return
                 said = deltas.notice("bad", update.problem) if update.problem else None
-                yield deltas.delta(session.run_id, session.num_updates, update.events, update.running, said)
-            yield deltas.end(session.run_id, session.num_updates)
+                yield deltas.delta(run_id, session.num_updates, update.events, update.running, said)
+            yield deltas.end(run_id, session.num_updates)
         except PagewalkError as error:
             yield self._problem(session, error)
 
@@ -114,25 +147,19 @@ class Host:
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def snapshot(self, session: Session, said: str | None = None) -> deltas.Message:
+    def snapshot(self, session: Session, notice: dict[str, str] | None = None) -> deltas.Message:
         """Everything a page needs to show the session as it is."""
-        message = deltas.notice("info", said) if said else None
         if session.trace is None:
-            return deltas.empty(self._header(session), session.token, message)
+            return deltas.empty(self._header(session), session.token, notice)
         events, n = session.events_so_far()
-        return deltas.snapshot(session.run_id, n, events, self._header(session), session.token, session.running, message)
+        return deltas.snapshot(session.run_id, n, events, self._header(session), session.token, session.running, notice)
 
     def _prepare(self, session: Session, values: tuple[Any, ...]) -> Iterator[deltas.Message]:
         """Waits for the model, saying so, and begins the run that `values` ask for unless it waits already."""
         name = model_name(values[0])
-        status = self.shelf.request(name)
-        while not status.ready and status.problem is None:
-            text = f"Loading {name or DEFAULT_MODEL}, {status.seconds:.0f} s so far: {status.text}"
-            yield deltas.empty(self._header(session), session.token, deltas.notice("info", text))
-            time.sleep(0.5)
-            status = self.shelf.request(name)
-        model = self.shelf.get(name)
         settings = page_settings(values[1 : 1 + MAX_SEQUENCES], values[1 + MAX_SEQUENCES :])
+        yield from self._loading(name)
+        model = self.shelf.get(name)
         if not session.can_continue(model, settings):
             session.begin(model, settings)
 
@@ -140,14 +167,17 @@ class Host:
         said = deltas.notice("bad", str(error))
         if session is None or session.trace is None:
             return deltas.empty(self._header(session), session.token if session else "", said)
-        if session.running:  # the run that was in the way goes on
+        if session.running or session.recording is not None:  # what is shown stays
             return deltas.say(said)
         return deltas.end(session.run_id, session.num_updates, said)
 
     def _header(self, session: Session | None) -> dict[str, Any]:
         if session is None or session.trace is None:
             return preview_header()
-        return dataclasses.asdict(session.trace.header)
+        header = dataclasses.asdict(session.trace.header)
+        if session.recording is not None:
+            header["recording"] = recording_header(session.recording)
+        return header
 
     def lookup(
         self,
@@ -162,9 +192,7 @@ class Host:
         """`Lookup.to_dict()`, or {"ok": False, "reason": ...}."""
         try:
             found = self.session_of(session, request)
-            if found.engine is None:
-                raise PagewalkError("This session has no run yet. Press Generate.")
-            return found.engine.lookup(request_id, query_position, key_position, layer, head).to_dict()
+            return found.lookup(request_id, query_position, key_position, layer, head).to_dict()
         except PagewalkError as error:
             return {"ok": False, "reason": str(error)}
 
@@ -176,12 +204,39 @@ class Host:
 
 def page_settings(prompts: tuple[Any, ...], values: tuple[Any, ...]) -> RunSettings:
     """The run that the page's controls ask for. Raises PagewalkError, naming the setting, where one is absurd."""
-    num_blocks, block_size, max_tokens, n, temperature, top_p, top_k, seed, chat, prefix_caching, ignore_eos = values
-    config = EngineConfig(block_size=block_size, num_blocks=num_blocks, enable_prefix_caching=bool(prefix_caching))
+    num_blocks, block_size, batched, stagger, max_tokens, n, temperature, top_p, top_k, seed, chat, caching, ignore_eos = values
+    config = EngineConfig(
+        block_size=block_size, num_blocks=num_blocks, max_num_batched_tokens=batched, enable_prefix_caching=bool(caching)
+    )
     params = SamplingParams(
         max_tokens=max_tokens, n=n, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, ignore_eos=bool(ignore_eos)
     )
-    return RunSettings(nonempty(prompts), config, params, bool(chat))
+    return RunSettings(nonempty(prompts), config, params, bool(chat), stagger)
+
+
+def recording_header(recording: Recording) -> dict[str, Any]:
+    """What the page says of a recording: whose it is, what to see, where it opens, whose vectors it ships."""
+    scenario, capture = recording.scenario, recording.trace.capture
+    kept = capture.kept if capture else None
+    return {
+        "id": scenario.id if scenario else None,
+        "name": recording.name,
+        "title": scenario.title if scenario else recording.name,
+        "sentence": scenario.sentence if scenario else "",
+        "opening": dataclasses.asdict(scenario.opening) if scenario else {},
+        "layers": list(kept.layers) if kept else None,
+        "heads": list(kept.heads) if kept else None,
+    }
+
+
+def control_values(run: RunSettings) -> tuple[list[str], list[Any]]:
+    """What the prompt boxes and the settings must say for Generate to do this run: the inverse of `page_settings`."""
+    config, params = run.config, run.params
+    return list(run.prompts), [
+        config.num_blocks, config.block_size, config.max_num_batched_tokens, run.stagger, params.max_tokens, params.n,
+        params.temperature, params.top_p, params.top_k, params.seed or 0, run.chat, config.enable_prefix_caching,
+        params.ignore_eos,
+    ]  # fmt: skip
 
 
 def preview_header() -> dict[str, Any]:

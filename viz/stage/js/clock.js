@@ -41,5 +41,8 @@ export class Clock {
     else { this.step = 0; this.mode = 'playing'; this.rest = 0; }
   }
 
+  // From this step on, as a recording does.
+  play(step) { this.step = step; this.mode = 'playing'; this.rest = 0; this.last = null; }
+
   follow(newest) { this.mode = 'following'; this.step = newest; }
 }

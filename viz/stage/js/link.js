@@ -3,8 +3,9 @@
 export function readLink(search = window.location.search) {
   const q = new URLSearchParams(search), whole = name => (/^\d{1,9}$/.test(q.get(name) ?? '') ? Number(q.get(name)) : null);
   const token = /^([A-Z]{1,3}):(\d{1,9})$/.exec(q.get('tok') ?? '');
-  if (!token && ['step', 'layer', 'head'].every(name => whole(name) === null)) return null;
-  return { step: whole('step'), layer: whole('layer'), head: whole('head'), request: token ? token[1] : null, position: token ? Number(token[2]) : null };
+  const example = /^[a-z0-9-]{1,40}$/.test(q.get('example') ?? '') ? q.get('example') : null;
+  if (!token && !example && ['step', 'layer', 'head'].every(name => whole(name) === null)) return null;
+  return { example, seed: whole('seed'), step: whole('step'), layer: whole('layer'), head: whole('head'), request: token ? token[1] : null, position: token ? Number(token[2]) : null };
 }
 
 export function makeLink(base, { step, pin, layer, head, header }) {

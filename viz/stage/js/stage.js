@@ -22,6 +22,7 @@ import { readSkin } from './skin.js';
 import { visible } from './dom.js';
 import { paneHeight, rowHeights } from './sizes.js';
 import { readLink, copyLink } from './link.js';
+import { Opener } from './opener.js';
 
 // A reloaded tab comes back to its session (app.py reads this on load); another tab or window never sees it.
 function rememberSession(token) {
@@ -39,9 +40,10 @@ class Stage {
     this.root.pagewalk = this;                         // for tests and the console
     Object.assign(this, { props, trigger, server, upload, frames: 0, scheduled: false, loading: false, hover: null });
     this.clock = new Clock();
+    this.opener = new Opener(this);
     this.skin = readSkin(this.root);
     this.#panes();
-    this.bus = new Bus({ onReset: (message, again) => this.#reset(message, again), onAppend: () => this.schedule(), onGap: have => this.#resync(have) });
+    this.bus = new Bus({ onReset: (message, again) => this.#reset(message, again), onAppend: message => { if (message?.refused) this.opener.refused(); this.schedule(); }, onGap: have => this.#resync(have) });
     this.#listen();
     watch('value', () => this.bus.receive(props.value));
     this.bus.receive(props.value);
@@ -100,9 +102,22 @@ class Stage {
       this.loading = false;
     }
     this.usage.drawn = null;
-    if (!this.linked && message.kind === 'snapshot') { this.linked = true; this.#restore(readLink()); }
+    if (message.kind === 'snapshot' && !again) this.#begin(header);
     this.resize();
   }
+
+  // A recording plays from where it opens; the first view of a page is the one that its link names.
+  #begin(header) {
+    const link = this.linked ? null : readLink();
+    this.linked = true;
+    const { opening } = header.recording ?? {};
+    if (header.recording) this.opener.restore({ request: opening.request, position: opening.position }, true);
+    if (link && (link.example ?? null) === (header.recording?.id ?? null)) this.opener.restore(link, false);
+    this.opener.arrived(header);
+  }
+
+  // See Opener.open.
+  open(view) { return this.opener.open(view); }
 
   #resync(have) {
     clearTimeout(this.gap);
@@ -176,10 +191,10 @@ class Stage {
 
   // ---- what a person does
 
-  pinToken(request, position) {
+  pinToken(request, position, query) {
     const r = this.state?.request(request);
     if (!r) return;
-    this.pin.set(request, position, Math.max(position, r.computed - 1));
+    this.pin.set(request, position, query ?? Math.max(position, r.computed - 1));
     const view = this.pin.view(this.state);
     if (view?.block !== null && view?.block !== undefined) this.pool.reveal(view.block);
     this.animate = true;
@@ -302,14 +317,6 @@ class Stage {
     if (!state) return 0;
     if (state.fresh.length) return Math.floor(state.fresh[0] / state.blockSize);
     return Math.max(0, state.ref.findIndex(n => n > 0));
-  }
-
-  #restore(link) {
-    if (!link) return;
-    if (link.layer !== null) this.lookup.layer.value = String(link.layer);
-    if (link.head !== null) this.lookup.head.value = String(link.head);
-    if (link.step !== null) this.clock.seek(link.step, this.bus.mirror.newest);
-    if (link.request) { const r = this.bus.mirror.stateAt(this.clock.step).request(link.request); if (r) this.pin.set(link.request, link.position, r.computed - 1); }
   }
 }
 
