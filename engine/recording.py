@@ -1,35 +1,27 @@
 """Recordings: a zip of JSON lines (the events) and safetensors (the captured vectors). No pickle, nothing executed.
 
-header.json          {"format": "pagewalk", "version": 1, "header": {...}, "num_events": n,
-                      "captured": [[id, position, step], ...], "row_of": [the row of each], "scales": [one a layer]}
+header.json          {"format": "pagewalk", "version": 1, "header": {...}, "num_events": n, and engine.recorded_vectors' part}
 events.jsonl         one event a line, engine.events.to_wire
-capture.safetensors  "rows" [layers, rows, n_q + 2 n_kv + n_q, head_dim]; may be absent
-
-A small recording keeps some layers and query heads only, and queries only where somebody may look from; its header then says
-"kept": {"layers": [...], "heads": [...], "queries": [rows]}, and capture.safetensors holds
-"keys_values" [layers, rows, 2 n_kv, head_dim] and "queries" [layers, queries, 2 heads, head_dim] (query, then output).
-Without "row_of" each captured position has a row of its own.
+capture.safetensors  the captured vectors; may be absent
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 import struct
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 
 from engine.block_table import BlockTable
-from engine.capture import Capture, CapturedStep, Kept
+from engine.capture import Kept
 from engine.errors import RecordingError
 from engine.events import (
     AllBlocksCleared,
@@ -48,12 +40,12 @@ from engine.events import (
     from_wire,
     to_wire,
 )
+from engine.recorded_vectors import Vectors, read_vectors, take_vectors
 from engine.trace import CacheState, Trace, TraceHeader
 
 FORMAT, VERSION = "pagewalk", 1
 MAX_MEMBER_BYTES = {"header.json": 32 << 20, "events.jsonl": 256 << 20, "capture.safetensors": 2 << 30}
 MAX_RECORDED_BLOCKS = 1 << 20
-MAX_KEPT_BYTES = 256 << 20  # of a small recording's vectors once unpacked
 MAX_EXPANSION = 200  # recordings shrink ten- to thirtyfold; what unpacks to more is made to fill the memory
 
 
@@ -63,70 +55,12 @@ class Taken:
 
     header: TraceHeader
     events: list[Event]
-    captured: list[tuple[str, int, int]]
-    row_of: list[int]
-    rows: list[torch.Tensor]
-    scales: tuple[float, ...]
-    kept: Kept | None
-    from_kept: bool
-
-    @property
-    def capture_bytes(self) -> int:
-        """Of the vectors that will be written, before they are packed."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors().values())
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """What goes into capture.safetensors; empty without captured vectors."""
-        if not self.rows:
-            return {}
-        rows = torch.stack(self.rows, dim=1)
-        if self.kept is None:
-            return {"rows": rows}
-        n_q = len(self.kept.heads) if self.from_kept else self.header.num_heads
-        n_kv = self.header.num_kv_heads
-        layers = range(len(self.kept.layers)) if self.from_kept else self.kept.layers
-        heads = list(range(n_q)) if self.from_kept else list(self.kept.heads)
-        rows = rows[list(layers)]
-        return {
-            "keys_values": rows[:, :, n_q : n_q + 2 * n_kv].contiguous(),
-            "queries": rows[:, self.query_rows()][:, :, heads + [n_q + 2 * n_kv + head for head in heads]].contiguous(),
-        }
-
-    def query_rows(self) -> list[int]:
-        """The rows whose query and output are kept, in order."""
-        assert self.kept is not None
-        pairs = zip(self.captured, self.row_of, strict=True)
-        return sorted({row for (name, position, _), row in pairs if (name, position) in self.kept.queries})
+    vectors: Vectors
 
 
 def take(trace: Trace, include_capture: bool = True, kept: Kept | None = None) -> Taken:
-    """Hold the engine's lock meanwhile. kept: write these vectors only; a recording that kept some writes just those again."""
-    captured: list[tuple[str, int, int]] = []
-    row_of: list[int] = []
-    rows: list[torch.Tensor] = []
-    number: dict[tuple[int, int], int] = {}
-    capture = trace.capture if include_capture else None
-    for request_id, positions in (capture.positions() if capture else {}).items():
-        for position in positions:
-            assert capture is not None
-            row, place = capture.row(request_id, position), capture.place(request_id, position)
-            step = capture.step_of(request_id, position)
-            if row is None or place is None or step is None:
-                continue
-            if place not in number:
-                number[place] = len(rows)
-                rows.append(row)
-            captured.append((request_id, position, step))
-            row_of.append(number[place])
-    held = capture.kept if capture else None
-    scales = capture.scales if capture else ()
-    return Taken(trace.header, list(trace.events), captured, row_of, rows, scales, held or kept, held is not None)
-
-
-def kept_for(trace: Trace, layers: tuple[int, ...], heads: tuple[int, ...]) -> Kept:
-    """These layers and heads, and the queries that the page asks for: the newest computed token after each step."""
-    written = (event for event in trace.events if isinstance(event, SlotsWritten))
-    return Kept(layers, heads, frozenset((e.request_id, e.start_position + len(e.slots) - 1) for e in written))
+    """Hold the engine's lock meanwhile. kept: of the captured vectors write these only."""
+    return Taken(trace.header, list(trace.events), take_vectors(trace.capture if include_capture else None, kept))
 
 
 def save_recording(trace: Trace, path: Path, include_capture: bool = True, kept: Kept | None = None) -> None:
@@ -141,13 +75,9 @@ def write(taken: Taken, path: Path) -> None:
         "version": VERSION,
         "header": dataclasses.asdict(taken.header),
         "num_events": len(taken.events),
-        "captured": taken.captured,
-        "row_of": taken.row_of,
-        "scales": list(taken.scales),
+        **taken.vectors.head(),
     }
-    tensors = taken.tensors()
-    if tensors and taken.kept is not None:
-        head["kept"] = {"layers": taken.kept.layers, "heads": taken.kept.heads, "queries": taken.query_rows()}
+    tensors = taken.vectors.tensors()
     lines = "".join(json.dumps(to_wire(event), ensure_ascii=False) + "\n" for event in taken.events)
     members = {"header.json": json.dumps(head).encode(), "events.jsonl": lines.encode("utf-8", "surrogatepass")}
     if tensors:
@@ -165,11 +95,14 @@ def write(taken: Taken, path: Path) -> None:
     partial.replace(path)
 
 
-def load_recording(path: Path) -> Trace:
-    """Rebuilds the trace. Every size, shape and event is checked first; RecordingError says what is wrong."""
+def load_recording(path: Path, limits: Mapping[str, int] = MAX_MEMBER_BYTES) -> Trace:
+    """Rebuilds the trace. Every size, shape and event is checked first; RecordingError says what is wrong.
+
+    limits: bytes that each member may unpack to, for a host that reads what strangers send.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
-            _check_members(archive)
+            _check_members(archive, limits)
             head = _parse_json(archive.read("header.json"), "header.json")
             lines = archive.read("events.jsonl")
             tensors = archive.read("capture.safetensors") if "capture.safetensors" in archive.namelist() else None
@@ -192,13 +125,13 @@ def load_recording(path: Path) -> Trace:
     trace = Trace(_header(head))
     _replay(trace, lines, head)
     if tensors is not None:
-        trace.capture = _capture(trace, tensors, head)
+        trace.capture = read_vectors(trace.header, tensors, head)
     return trace
 
 
-def _check_members(archive: zipfile.ZipFile) -> None:
+def _check_members(archive: zipfile.ZipFile, limits: Mapping[str, int]) -> None:
     for info in archive.infolist():
-        limit = MAX_MEMBER_BYTES.get(info.filename)
+        limit = limits.get(info.filename)
         if limit is None:
             raise RecordingError(f"Not a recording: it holds {info.filename[:40]!r}, which no recording holds.")
         if info.file_size > limit:
@@ -317,93 +250,3 @@ def _contradicts(state: CacheState, event: Event) -> bool:
     if isinstance(event, PrefixHit):
         return event.num_tokens > num_tokens or event.num_tokens != len(event.block_ids) * state.block_size
     return isinstance(event, TokenSampled) and event.position != num_tokens
-
-
-def _capture(trace: Trace, data: bytes, head: dict[str, Any]) -> Capture:
-    header, index = trace.header, head.get("captured")
-    try:
-        tensors = load(data)
-    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError):
-        raise RecordingError("The recording's captured vectors are damaged.") from None
-    well_formed = isinstance(index, list) and all(
-        isinstance(entry, list) and len(entry) == 3 and isinstance(entry[0], str)
-        and all(type(n) is int and 0 <= n < 1 << 53 for n in entry[1:]) for entry in index
-    )  # fmt: skip
-    if not well_formed or not isinstance(index, list):
-        raise RecordingError("The recording's index of captured vectors is damaged.")
-    scales = head.get("scales")
-    if (
-        not isinstance(scales, list)
-        or len(scales) not in (0, header.num_layers)
-        or not all(type(x) is float and math.isfinite(x) for x in scales)
-    ):
-        raise RecordingError("The recording's scales, one a layer, are damaged.")
-    row_of = head.get("row_of", list(range(len(index))))
-    if not isinstance(row_of, list) or len(row_of) != len(index) or not _numbers(row_of, len(index)):
-        raise RecordingError("The recording's rows of captured vectors are damaged.")
-    names = {(entry[0], entry[1]): row for entry, row in zip(index, row_of, strict=True)}
-    num_rows = max(row_of, default=-1) + 1
-    kept = _kept(head["kept"], header, names, num_rows) if "kept" in head else None
-    rows = _rows(tensors, header, num_rows, kept, head)
-    capture = Capture(header.num_heads, header.num_kv_heads, rows.numel() * rows.element_size(), kept)
-    capture.scales = tuple(scales)
-    by_step: dict[int, list[int]] = {}
-    for number, (_, _, step) in enumerate(index):
-        by_step.setdefault(step, []).append(number)
-    shared = CapturedStep(0, rows)
-    for step, numbers in sorted(by_step.items()):
-        capture.place_rows(step, shared, [(index[n][0], index[n][1], row_of[n]) for n in numbers])
-    return capture
-
-
-def _rows(
-    tensors: dict[str, torch.Tensor], header: TraceHeader, num_rows: int, kept: Kept | None, head: dict[str, Any]
-) -> torch.Tensor:
-    """[layers, rows, query, key, value and output heads, head_dim], whatever form the file has them in."""
-    n_q, n_kv = (len(kept.heads) if kept else header.num_heads), header.num_kv_heads
-    num_layers, size = (len(kept.layers) if kept else header.num_layers), header.head_dim
-    expected = {"rows": (num_layers, num_rows, 2 * n_q + 2 * n_kv, size)}
-    if kept:
-        num_queries = len(head["kept"]["queries"])
-        expected = {
-            "keys_values": (num_layers, num_rows, 2 * n_kv, size),
-            "queries": (num_layers, num_queries, 2 * n_q, size),
-        }
-    if set(tensors) != set(expected):
-        raise RecordingError("The recording's captured vectors are damaged.")
-    for name, shape in expected.items():
-        if tuple(tensors[name].shape) != shape:
-            raise RecordingError("The recording's captured vectors have the wrong shape.")
-        dtype = tensors[name].dtype
-        if str(dtype) != f"torch.{header.dtype}" or not dtype.is_floating_point:
-            raise RecordingError(f"The recording's captured vectors are {dtype}; its header says {header.dtype[:20]}.")
-    if not kept:
-        return tensors["rows"]
-    num_bytes = num_layers * num_rows * (2 * n_q + 2 * n_kv) * size * tensors["queries"].element_size()
-    if num_bytes > MAX_KEPT_BYTES:
-        raise RecordingError(
-            f"The recording's captured vectors unpack to {num_bytes:,} bytes; at most {MAX_KEPT_BYTES:,} are read."
-        )
-    rows = torch.full((num_layers, num_rows, 2 * n_q + 2 * n_kv, size), math.nan, dtype=tensors["queries"].dtype)
-    rows[:, :, n_q : n_q + 2 * n_kv] = tensors["keys_values"]
-    queries = head["kept"]["queries"]
-    rows[:, queries, :n_q] = tensors["queries"][:, :, :n_q]
-    rows[:, queries, n_q + 2 * n_kv :] = tensors["queries"][:, :, n_q:]
-    return rows
-
-
-def _kept(given: Any, header: TraceHeader, names: dict[tuple[str, int], int], num_rows: int) -> Kept:
-    if not isinstance(given, dict) or set(given) != {"layers", "heads", "queries"}:
-        raise RecordingError("The recording does not say which vectors it keeps.")
-    for name, limit in (("layers", header.num_layers), ("heads", header.num_heads), ("queries", num_rows)):
-        values = given[name]
-        fits = isinstance(values, list) and _numbers(values, limit) and len(set(values)) == len(values)
-        if not fits or (name != "queries" and not values):
-            raise RecordingError(f"The recording's list of kept {name} is damaged.")
-    rows = set(given["queries"])
-    queries = frozenset(name for name, row in names.items() if row in rows)
-    return Kept(tuple(given["layers"]), tuple(given["heads"]), queries)
-
-
-def _numbers(values: list[Any], limit: int) -> bool:
-    return all(type(n) is int and 0 <= n < limit for n in values)

@@ -6,8 +6,9 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.comparison import Measured, measure
 from engine.errors import PagewalkError, RecordingError
-from engine.scenarios import SCENARIOS, Scenario
+from engine.scenarios import SCENARIOS, Scenario, family
 from engine.trace import Trace
 
 FOLDER = Path(__file__).parents[1] / "recordings"
@@ -28,6 +29,7 @@ class RecordingShelf:
     def __init__(self, folder: Path = FOLDER) -> None:
         self.folder = folder
         self._kept: dict[str, Recording] = {}
+        self._measured: dict[str, Measured] = {}
         self._lock = threading.Lock()
 
     def get(self, scenario_id: str) -> Recording:
@@ -40,6 +42,13 @@ class RecordingShelf:
                 path = self.folder / f"{scenario_id}.pagewalk"
                 self._kept[scenario_id] = Recording(Trace.load(path), path.name, scenario)
             return self._kept[scenario_id]
+
+    def measured(self, scenario: Scenario) -> dict[str, Measured]:
+        """What each recording of the scenario's family measured, by id; empty for a scenario that stands alone."""
+        for member in family(scenario):
+            if member.id not in self._measured:
+                self._measured[member.id] = measure(self.get(member.id).trace)
+        return {member.id: self._measured[member.id] for member in family(scenario)}
 
     def first(self) -> Recording | None:
         """What a newcomer sees; None where the recordings were not shipped."""

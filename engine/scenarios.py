@@ -10,16 +10,15 @@ from dataclasses import dataclass, field, replace
 from engine.config import EngineConfig, SamplingParams
 from engine.run_settings import RunSettings
 
-TEACHER = (
-    "You are a patient science teacher. You explain things to a class of children in plain words and in short sentences, and "
-    "you give one example for each of them, from the kitchen or from the garden. "
+STORM = (
+    "It was a stormy night in the old lighthouse at the end of the island. The lamp turned, the windows shook, and the three "
+    "friends by the fire agreed that each of them would tell one story before the morning came. "
 )
-SKY = "Why is the sky blue? The sky is blue because"
-BREAD = "Why does bread rise? Bread rises because"
-ICE = "Why does ice float? Ice floats because"
+SAILOR = STORM + "The sailor began: Far out at sea, where the water is almost black,"
+BAKER = STORM + "The baker began: One winter, when flour was dear and the snow lay high,"
+CLOCKMAKER = STORM + "The clockmaker began: In a town where every clock was wrong,"
 PARIS = "The capital of France is Paris, a city that"
 DRAGON = "Once upon a time, a small dragon who lived on a mountain"
-LIGHTHOUSE = "The old lighthouse stood at the end of the island, and every evening"
 PIE = "My grandmother's recipe for apple pie begins with"
 PAPER = (
     "The history of paper. Before paper, people wrote on clay, on bones, on strips of bamboo and on silk. Clay was "
@@ -56,17 +55,18 @@ class Scenario:
     family: str = ""
 
 
-def _greedy(max_tokens: int) -> SamplingParams:
-    return SamplingParams(max_tokens=max_tokens, seed=0)
+def _sampled(max_tokens: int, seed: int, n: int = 1) -> SamplingParams:
+    return SamplingParams(max_tokens=max_tokens, n=n, temperature=0.7, top_p=0.9, seed=seed)
 
 
-_SIZES = RunSettings((TEACHER + SKY, TEACHER + BREAD, DRAGON), EngineConfig(), _greedy(40), stagger=2)
+_SIZES = RunSettings((SAILOR, BAKER, PARIS), EngineConfig(), _sampled(40, 2), stagger=2)
 _SLOTS = 1024  # of the pool, whatever the size of its blocks
 
 
 def _block_size(size: int, sentence: str) -> Scenario:
     run = replace(_SIZES, config=EngineConfig(block_size=size, num_blocks=_SLOTS // size))
-    return Scenario(f"block-size-{size}", f"Block size {size}", sentence, run, family="block-size")
+    heads = (1, 4, 7) if size == 16 else (1,)
+    return Scenario(f"block-size-{size}", f"Block size {size}", sentence, run, heads=heads, family="block-size")
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -77,50 +77,48 @@ SCENARIOS: dict[str, Scenario] = {
             "Three sequences share a pool",
             "Three sequences share one pool of 128 blocks; two of them start with the same words.",
             RunSettings(
-                (PARIS, TEACHER + SKY, TEACHER + BREAD),
-                EngineConfig(),
-                SamplingParams(max_tokens=96, temperature=0.7, top_p=0.9, seed=1),
-                stagger=2,
+                (PARIS, SAILOR, BAKER), EngineConfig(), _sampled(96, 2), stagger=2
             ),
         ),
         Scenario(
             "plain",
             "One sequence grows",
             "Every 16 tokens the sequence takes one more block, wherever the pool has a free one.",
-            RunSettings((PARIS,), EngineConfig(), _greedy(56)),
+            RunSettings((PARIS,), EngineConfig(), _sampled(56, 2)),
+            layers=(0, 14, 29),
         ),
         Scenario(
             "shared-prompt",
             "A shared system prompt",
             "The first sequence computes the system prompt; the others find its blocks in the pool and read them.",
-            RunSettings(tuple(TEACHER + question for question in (SKY, BREAD, ICE)), EngineConfig(), _greedy(40), stagger=4),
+            RunSettings((SAILOR, BAKER, CLOCKMAKER), EngineConfig(), _sampled(40, 3), stagger=4),
         ),
         Scenario(
             "fork",
             "One prompt, three answers",
             "Three samples of one prompt share its blocks; whoever writes into the part-filled one copies it first.",
             RunSettings(
-                (TEACHER + BREAD,), EngineConfig(), SamplingParams(max_tokens=48, n=3, temperature=0.9, top_p=0.9, seed=3)
+                (BAKER,), EngineConfig(), _sampled(48, 4, n=3)
             ),
         ),
         Scenario(
             "preemption",
             "The pool is too small",
             "When no block is left the youngest sequence gives its own back, waits, is computed again and says the same.",
-            RunSettings((PARIS, DRAGON, LIGHTHOUSE), EngineConfig(num_blocks=14), _greedy(80)),
+            RunSettings((PARIS, DRAGON, PIE), EngineConfig(num_blocks=14), _sampled(80, 2)),
         ),
         Scenario(
             "chunked",
             "A long prompt in chunks",
             "A long prompt is computed in chunks of at most 32 tokens a step, beside a sequence that goes on generating.",
-            RunSettings((DRAGON, PAPER), EngineConfig(max_num_batched_tokens=32), _greedy(48), stagger=8),
+            RunSettings((DRAGON, PAPER), EngineConfig(max_num_batched_tokens=32), _sampled(48, 2), stagger=8),
         ),
         Scenario(
             "eviction",
             "A cached prefix is evicted",
             "B repeats A and reuses its blocks; C needs room and evicts them; D repeats A once more and has to compute.",
             RunSettings(
-                (TEACHER + ICE, TEACHER + ICE, DRAGON, TEACHER + ICE), EngineConfig(num_blocks=8), _greedy(40), stagger=44
+                (CLOCKMAKER, CLOCKMAKER, DRAGON, CLOCKMAKER), EngineConfig(num_blocks=8), _sampled(40, 2), stagger=44
             ),
         ),
         _block_size(16, "Blocks of 16: at most 15 slots of a sequence wait unused, and a table stays short."),

@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from engine.model_loader import load_model  # noqa: E402
-from engine.recording import kept_for, save_recording  # noqa: E402
+from engine.recorded_vectors import kept_for  # noqa: E402
+from engine.recording import save_recording  # noqa: E402
 from engine.recording_shelf import FOLDER  # noqa: E402
 from engine.scenarios import SCENARIOS, Scenario  # noqa: E402
 from engine.session import Session  # noqa: E402

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError
+from engine.exchange import export_recording, import_recording
+from engine.lookup import look_up
 from engine.model_loader import DEFAULT_NAME
 from engine.model_shelf import ModelShelf
 from engine.recording_shelf import Recording, RecordingShelf
@@ -19,9 +24,11 @@ from engine.run_settings import RunSettings
 from engine.session import Session, SessionStore, nonempty
 from engine.version import VERSION
 from viz import deltas
+from web.recordings import link_of, recording_header, uploaded_file
 
 MAX_SEQUENCES = 7
 DEFAULT_MODEL = os.environ.get("PAGEWALK_MODEL") or DEFAULT_NAME
+EXPIRED = "This session expired. The recording is still here; press Generate for a new run."
 PACE = 0.2  # seconds between two updates of a page: each takes some milliseconds from a forward pass on a small machine
 
 
@@ -37,7 +44,7 @@ class Host:
 
     # ---- the page's own events ------------------------------------------------------------------
 
-    def load(self, token: str, example: str, request: gr.Request) -> Iterator[deltas.Message]:
+    def load(self, token: str, example: str, reloaded: str, request: gr.Request) -> Iterator[deltas.Message]:
         """A page opens: it comes back to its session, or plays a recording; meanwhile the model loads."""
         viewer = viewer_of(request)
         try:
@@ -47,21 +54,49 @@ class Host:
         except PagewalkError as error:
             yield deltas.empty(preview_header(), "", deltas.notice("bad", str(error)))
             return
-        yield self.snapshot(session, self._welcome(session, example, expired))
+        said = deltas.notice("info", "This session expired. Press Generate for a new run.") if expired else None
+        if session.trace is None or (example and not reloaded):
+            said = self._show(session, example) or said
+        yield self.snapshot(session, said)
         yield from self._loading(None)
 
-    def _welcome(self, session: Session, example: str, expired: bool) -> dict[str, str] | None:
-        """Shows a session that has nothing to show yet the recording of a link, or the first one; says what went wrong."""
-        said = deltas.notice("info", "This session expired. Press Generate for a new run.") if expired else None
-        if session.trace is None:
-            try:
-                session.show(self.recordings.get(example or "first"))
-            except PagewalkError as error:
-                if example:
-                    said = deltas.notice("bad", str(error))
-                    if first := self.recordings.first():
-                        session.show(first)
-        return said
+    def _show(self, session: Session, example: str) -> dict[str, str] | None:
+        """The recording that a link names, or the first one. A bad notice where there is no such recording."""
+        try:
+            session.show(self.recordings.get(example or "first"))
+        except PagewalkError as error:
+            first = self.recordings.first()
+            if first is not None and session.trace is None:
+                session.show(first)
+            return deltas.notice("bad", str(error)) if example else None
+        return None
+
+    def export(self, request: gr.Request) -> Iterator[tuple[deltas.Message, str | None]]:
+        """What the session shows, as a file to download; Gradio has its own copy by the time this goes on and removes ours."""
+        folder = Path(tempfile.mkdtemp(prefix="pagewalk-export-"))
+        try:
+            path, said = export_recording(self.store.of_viewer(viewer_of(request)), folder)
+            size = path.stat().st_size / 2**20
+            yield deltas.say(deltas.notice("info", f"{path.name}, {size:,.1f} MiB. {said}") if said else None), str(path)
+        except PagewalkError as error:
+            yield deltas.say(deltas.notice("bad", str(error))), None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def import_file(self, data: Any, request: gr.Request) -> deltas.Message:
+        """Shows the recording that a visitor has sent; one that is none leaves what is shown. Nothing in `data` is trusted."""
+        data = data if isinstance(data, dict) else {}
+        path = uploaded_file(data.get("path"))
+        if path is None:
+            return deltas.say(deltas.notice("bad", "The file did not arrive: try again."))
+        try:
+            session = self.store.of_viewer(viewer_of(request))
+            session.show(import_recording(path, str(data.get("name") or "the file")[:80]))
+            return self.snapshot(session)
+        except PagewalkError as error:
+            return deltas.say(deltas.notice("bad", str(error)))
+        finally:
+            path.unlink(missing_ok=True)
 
     def _loading(self, name: str | None) -> Iterator[deltas.Message]:
         """How far the model is, once a second until it is there. What the page shows stays."""
@@ -128,22 +163,30 @@ class Host:
 
     def resync(self, request: gr.Request) -> deltas.Message:
         """The page lost an update: the whole run so far."""
-        return self.snapshot(self.store.of_viewer(viewer_of(request)))
+        session = self.store.of_viewer(viewer_of(request))
+        return deltas.say(deltas.notice("info", EXPIRED)) if session.trace is None else self.snapshot(session)
 
     def close(self, request: gr.Request) -> None:
         self.store.close(viewer_of(request))
 
     def stage_lookup(self, data: Any) -> dict[str, Any]:
-        """The Stage asks for the numbers of one lookup. Nothing in `data` is trusted."""
+        """The Stage asks for the numbers of one lookup. Nothing in `data` is trusted.
+
+        A shipped recording answers even where the session that showed it has expired.
+        """
         data = data if isinstance(data, dict) else {}
-        return self.lookup(
-            request_id=str(data.get("request", "")),
-            key_position=_int(data.get("key_position")),
-            query_position=None if data.get("query_position") is None else _int(data["query_position"]),
-            layer=_int(data.get("layer", 0)),
-            head=_int(data.get("head", 0)),
-            session=str(data.get("session", "")),
-        )
+        session, shipped = str(data.get("session", "")), data.get("recording")
+        request, query = str(data.get("request", "")), data.get("query_position")
+        query = None if query is None else _int(query)
+        key, layer, head = (_int(data.get(name, 0)) for name in ("key_position", "layer", "head"))
+        try:
+            if self.store.knows(session):
+                return self.store.by_token(session).lookup(request, query, key, layer, head).to_dict()
+            if shipped:
+                return look_up(self.recordings.get(str(shipped)).trace, request, query, key, layer, head).to_dict()
+        except PagewalkError as error:
+            return {"ok": False, "reason": str(error)}
+        return {"ok": False, "reason": EXPIRED}
 
     # ---- inside ---------------------------------------------------------------------------------
 
@@ -176,7 +219,10 @@ class Host:
             return preview_header()
         header = dataclasses.asdict(session.trace.header)
         if session.recording is not None:
-            header["recording"] = recording_header(session.recording)
+            header["recording"] = recording_header(session.recording, self.recordings)
+        scenario = session.recording.scenario if session.recording else None
+        run = scenario.run if scenario else None if session.recording else session.settings
+        header["link"] = link_of(run) if run else {}
         return header
 
     def lookup(
@@ -212,21 +258,6 @@ def page_settings(prompts: tuple[Any, ...], values: tuple[Any, ...]) -> RunSetti
         max_tokens=max_tokens, n=n, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, ignore_eos=bool(ignore_eos)
     )
     return RunSettings(nonempty(prompts), config, params, bool(chat), stagger)
-
-
-def recording_header(recording: Recording) -> dict[str, Any]:
-    """What the page says of a recording: whose it is, what to see, where it opens, whose vectors it ships."""
-    scenario, capture = recording.scenario, recording.trace.capture
-    kept = capture.kept if capture else None
-    return {
-        "id": scenario.id if scenario else None,
-        "name": recording.name,
-        "title": scenario.title if scenario else recording.name,
-        "sentence": scenario.sentence if scenario else "",
-        "opening": dataclasses.asdict(scenario.opening) if scenario else {},
-        "layers": list(kept.layers) if kept else None,
-        "heads": list(kept.heads) if kept else None,
-    }
 
 
 def control_values(run: RunSettings) -> tuple[list[str], list[Any]]:

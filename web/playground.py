@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
 from engine.engine import letters
+from engine.exchange import MAX_IMPORT_BYTES
 from engine.run_settings import RunSettings
-from engine.scenarios import Scenario, family, listed
+from engine.scenarios import SCENARIOS, Scenario, family, listed
 from viz.stage.stage import Stage
 from web.host import DEFAULT_MODEL, MAX_SEQUENCES, Host, control_values
 
-# The session of a reloaded tab, and the example that a link names.
-ON_LOAD = "() => [sessionStorage.getItem('pagewalk-session') || '', new URLSearchParams(location.search).get('example') || '']"
+# The session of a reloaded tab, the example that a link names, and whether the tab was reloaded.
+ON_LOAD = """() => [
+  sessionStorage.getItem('pagewalk-session') || '', new URLSearchParams(location.search).get('example') || '',
+  performance.getEntriesByType('navigation')[0]?.type === 'reload' ? 'yes' : '',
+]"""
+ON_LINK = "() => ['example', 'seed'].map(name => new URLSearchParams(location.search).get(name) || '')"
+DOWNLOAD = """file => {
+  if (!file) return;
+  const link = Object.assign(document.createElement('a'), { href: file.url, download: file.orig_name });
+  link.click();
+}"""
 
 
 def playground(host: Host, demo: gr.Blocks) -> None:
@@ -57,8 +68,9 @@ def playground(host: Host, demo: gr.Blocks) -> None:
     def stage_lookup(question: Any) -> dict[str, Any]:
         return host.stage_lookup(question)
 
-    stage = Stage(server_functions=[stage_lookup])
-    session_box, example_box = gr.Textbox(visible=False), gr.Textbox(visible=False)
+    stage = Stage(server_functions=[stage_lookup], actions=["export", "import", "link"], max_import_bytes=MAX_IMPORT_BYTES)
+    export_file = gr.File(visible="hidden", elem_id="export-file")
+    session_box, example_box, reload_box, seed_box = (gr.Textbox(visible=False) for _ in range(4))
 
     def open_recording(event: gr.EventData, request: gr.Request) -> list[Any]:
         return open_example(event._data.get("example") if isinstance(event._data, dict) else None, request)
@@ -69,6 +81,19 @@ def playground(host: Host, demo: gr.Blocks) -> None:
         if recording is None or recording.scenario is None:
             return [message, *[gr.skip()] * (3 + len(prompts) + len(settings))]
         return [message, "", *_controls(recording.scenario.run)]
+
+    def link_controls(example: str, seed: str) -> list[Any]:
+        """A link to an example: Generate runs it, with the link's seed."""
+        scenario = SCENARIOS.get(example)
+        if scenario is None:
+            return [gr.skip()] * len(opened[1:])
+        params = scenario.run.params
+        if seed.isdecimal() and len(seed) < 10:
+            params = replace(params, seed=int(seed))
+        return ["", *_controls(replace(scenario.run, params=params))]
+
+    def import_run(event: gr.EventData, request: gr.Request) -> Any:
+        return host.import_file(event._data, request)
 
     inputs = [model, *prompts, *settings]
     run: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
@@ -86,7 +111,11 @@ def playground(host: Host, demo: gr.Blocks) -> None:
     opened = [stage, examples, count, which, *prompts, *settings]
     examples.input(open_example, examples, opened, **run)
     stage.open_recording(open_recording, None, opened, trigger_mode="always_last", **run)
-    demo.load(host.load, [session_box, example_box], stage, js=ON_LOAD, **run)
+    exported = stage.export_run(host.export, None, [stage, export_file], **run)
+    exported.then(None, export_file, None, js=DOWNLOAD)
+    stage.import_run(import_run, None, stage, **run)
+    demo.load(host.load, [session_box, example_box, reload_box], stage, js=ON_LOAD, **run)
+    demo.load(link_controls, [example_box, seed_box], opened[1:], js=ON_LINK, **run)
 
 
 def _settings_inputs() -> list[gr.components.Component]:

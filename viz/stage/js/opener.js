@@ -36,6 +36,7 @@ export class Opener {
     if (layer !== undefined && layer !== null) choose(lookup.layer, layer);
     if (head !== undefined && head !== null) choose(lookup.head, head);
     if (step !== undefined && step !== null) clock.seek(step, mirror.newest);
+    else if (plays && matchMedia('(prefers-reduced-motion: reduce)').matches) clock.seek(mirror.newest, mirror.newest);
     else if (plays) clock.play(header.recording?.opening?.step ?? 0);
     stage.state = mirror.stateAt(clock.step);
     if (request) stage.pinToken(request, position, query);

@@ -23,11 +23,17 @@ import { visible } from './dom.js';
 import { paneHeight, rowHeights } from './sizes.js';
 import { readLink, copyLink } from './link.js';
 import { Opener } from './opener.js';
+import { pickFile, sendFile } from './files.js';
+import { compareBox } from './compare.js';
 
 // A reloaded tab comes back to its session (app.py reads this on load); another tab or window never sees it.
 function rememberSession(token) {
   try { sessionStorage.setItem('pagewalk-session', token); } catch { /* storage is switched off: a reload begins a new session */ }
 }
+
+const LAG = 3;   // steps that a moving picture may be behind before the chart says so
+
+const openList = id => { const input = document.querySelector(`#${id} input`); input?.focus(); input?.click(); };
 
 const welcome = blockSize => ({
   title: 'Click any token', text: 'Pagewalk walks from the token to the bytes of its key, one step at a time, and checks the answer.',
@@ -57,8 +63,11 @@ class Stage {
     this.lookup = new LookupPane(root, { onChoose: () => this.schedule(), onAct: () => this.#follow() });
     this.usage = new UsagePane(root, { onSeek: seek });
     this.events = new EventsPane(root, { onSeek: seek });
-    this.transport = new Transport(root, { onButton: name => this.#transport(name), onAction: (name, button) => this.#action(name, button), actions: this.props.actions ?? [] });
-    this.notice = new Notice(root, { onNewest: () => this.newest(), onSeek: seek });
+    this.transport = new Transport(root, { onButton: name => this.#transport(name), onAction: (name, button) => this.#action(name, button), onPace: pace => { this.clock.pace = pace; this.schedule(); }, actions: this.props.actions ?? [] });
+    this.notice = new Notice(root, {
+      onNewest: () => this.newest(), onSeek: seek, onOthers: () => openList('examples'), onOwn: () => document.querySelector('button#generate, #generate button')?.click(),
+      onOpen: example => this.open({ example }), onCompare: () => this.#compare(),
+    });
     this.legend = new Legend(root);
     this.status = new Status();
     this.walk = new Walk(root);
@@ -81,7 +90,7 @@ class Stage {
     window.addEventListener('resize', () => this.resize());
     new MutationObserver(() => this.#theme()).observe(document.body, { attributes: true, attributeFilter: ['class'] });
     document.fonts?.ready.then(() => this.#theme());
-    stageKeys(root, { step: by => this.seek(this.clock.step + by), play: () => this.#transport('play'), clear: () => this.clear(), find: () => this.find.open(), help: () => this.#help() });
+    stageKeys(root, { step: by => this.seek(this.clock.step + by), event: by => this.#event(by), play: () => this.#transport('play'), clear: () => this.clear(), find: () => this.find.open(), help: () => this.#help() });
   }
 
   async #reset(message, again) {
@@ -112,7 +121,10 @@ class Stage {
     this.linked = true;
     const { opening } = header.recording ?? {};
     if (header.recording) this.opener.restore({ request: opening.request, position: opening.position }, true);
-    if (link && (link.example ?? null) === (header.recording?.id ?? null)) this.opener.restore(link, false);
+    if (link && (link.example ?? null) === (header.recording?.id ?? null)) {
+      this.opener.restore(link, false);
+      if (link.seed !== null && link.seed !== header.link?.seed) this.say('info', `The link is of a run with seed ${link.seed}; this is the recording with seed ${header.link?.seed}. Generate runs it with seed ${link.seed}.`);
+    }
     this.opener.arrived(header);
   }
 
@@ -130,9 +142,11 @@ class Stage {
   resize() { if (this.root.clientWidth) { paneHeight(this.root); this.schedule(); } }
 
   // Everything that the bus brought and a person did is drawn.
-  get settled() { return !this.scheduled && !this.loading; }
+  get settled() { return !this.scheduled && !this.loading && !this.pacing; }
 
   schedule() {
+    clearTimeout(this.pacing);
+    this.pacing = null;
     if (this.scheduled) return;
     this.scheduled = true;
     requestAnimationFrame(now => { this.scheduled = false; this.#frame(now); });
@@ -142,11 +156,12 @@ class Stage {
     const { bus, clock, root } = this, { mirror } = bus;
     if (!mirror || this.loading || !root.clientWidth) return;
     this.frames++;
-    const again = clock.tick(mirror.newest, now), step = clock.step, state = mirror.stateAt(step), following = clock.mode === 'following';
+    const wait = clock.tick(mirror.newest, now), step = clock.step, state = mirror.stateAt(step), following = clock.mode === 'following', { recording } = bus.header;
+    const ahead = mirror.newest - step, moving = clock.mode === 'playing' || (following && (bus.running || ahead > 0));
     this.state = state;
     const view = this.pin.view(state), pinned = view ? { request: view.request, position: view.position, query: view.query ?? null } : null;
-    if (this.notice.render({ message: bus.notice, state, step, newest: mirror.newest, running: bus.running, following })) paneHeight(root);
-    root.toggleAttribute('data-past', step < mirror.newest && !following);
+    if (this.notice.render({ message: bus.notice, recording, state, step, newest: mirror.newest, running: bus.running, following })) paneHeight(root);
+    root.toggleAttribute('data-past', ahead > 0 && !following && !recording);
     root.toggleAttribute('data-empty', !state.requests.length);
     this.tokens.render(state, pinned, rowHeights(root, this.tokens.host, state.blockSize));
     ensureTabStop(this.tokens.host);
@@ -156,13 +171,20 @@ class Stage {
     this.legend.render(state.counts, this.skin);
     this.#lookup(state, view, following);
     this.events.render(mirror.story, step);
-    const wait = this.usage.draw(mirror, step, this.skin, following);
-    if (wait) { clearTimeout(this.later); this.later = setTimeout(() => this.schedule(), wait); }
-    this.transport.render({ step, newest: mirror.newest, moving: clock.mode === 'playing' || (following && bus.running), follow: following });
-    this.status.render({ header: bus.header, running: bus.running, newest: mirror.newest, mirror });
+    const due = this.usage.draw(mirror, step, this.skin, { following, dim: recording || !following || ahead > LAG, mark: !recording && !following });
+    if (due) { clearTimeout(this.later); this.later = setTimeout(() => this.schedule(), due); }
+    this.transport.render({ step, newest: mirror.newest, moving, follow: following });
+    this.status.render({ header: bus.header, running: bus.running, step, newest: mirror.newest, state, mirror, loading: bus.loading, moving });
     this.#walk(view, place);
     if (this.animate && place) { this.animate = false; this.walk.animate(); }
-    if (again) this.schedule();
+    if (wait !== null) this.#again(wait);
+  }
+
+  // The next step of a moving picture: in the next frame, or when it is due.
+  #again(wait) {
+    if (wait < 24) return this.schedule();
+    clearTimeout(this.pacing);
+    this.pacing = setTimeout(() => this.schedule(), wait - 8);
   }
 
   // A freed block still holds the bytes until another sequence takes it.
@@ -179,7 +201,7 @@ class Stage {
     if (!view) return lookup.empty(state.requests.length ? { ...welcome(state.blockSize), action: this.#suggestion(state) } : { ...welcome(state.blockSize), title: 'Nothing to look up yet', text: 'No tokens yet. Pick an example or press Generate.' });
     if (view.reason) return lookup.message({ title: `${view.request}:${view.position}`, text: view.reason });
     const place = `${view.held} ${state.owner[view.block]} ${state.ref[view.block] > 0}`;
-    this.pin.lookup(view, { session: bus.session, run: bus.run, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);
+    this.pin.lookup(view, { session: bus.session, recording: bus.header.recording?.id, run: bus.run, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);
     lookup.lookup(state, view, this.pin.answer);
   }
 
@@ -215,7 +237,7 @@ class Stage {
 
   clear() {
     if (this.find.isOpen) return this.find.close();
-    if (this.helpOpen) return this.#help();
+    if (this.helpOpen) return this.#box(null);
     if (this.pin.target || this.pin.note) this.pin.clear();
     else this.tokens.opened.clear();
     this.schedule();
@@ -231,27 +253,42 @@ class Stage {
     else if (name === 'prev') this.seek(clock.step - 1);
     else if (name === 'next') this.seek(clock.step + 1);
     else if (name === 'last') this.newest();
+    else if (name === 'before') this.#event(-1);
+    else if (name === 'after') this.#event(1);
     else { clock.toggle(bus.mirror.newest, bus.running); this.schedule(); }
   }
 
-  async #action(name, button) {
+  #event(by) {
+    const step = this.bus.mirror?.story.stepOf(this.clock.step, by) ?? null;
+    if (step !== null) this.seek(step);
+  }
+
+  say(level, text) { this.bus.notice = { level, text }; this.schedule(); }
+
+  #action(name, button) {
     if (name === 'keys') return this.#help();
     if (name === 'link') return copyLink(button, { step: this.clock.step, pin: this.pin.target, layer: this.layer, head: this.headIndex, header: this.bus.header });
     if (name === 'export') return this.trigger('export_run', { run: this.bus.run });
-    const input = Object.assign(document.createElement('input'), { type: 'file', accept: '.pagewalk' });
-    input.addEventListener('change', async () => {
-      const file = input.files[0];
-      if (file) this.trigger('import_run', { name: file.name, path: (await this.upload(file)).path });
-    });
-    input.click();
+    if (name === 'import') pickFile(file => sendFile(file, { upload: this.upload, trigger: this.trigger, say: (level, text) => this.say(level, text), maxBytes: this.props.max_import_bytes }));
   }
 
-  #help() {
-    if (this.helpOpen) { this.helpOpen.remove(); this.helpOpen = null; return; }
-    this.helpOpen = helpBox(() => this.#help());
-    this.root.append(this.helpOpen);
-    this.helpOpen.querySelector('button').focus();
+  #compare() {
+    const { recording, device, backend, dtype } = this.bus.header, made = `on ${device === 'cpu' ? 'CPU' : device}, ${backend}, ${dtype}`;
+    this.#box(compareBox(recording, made, { onOpen: example => { this.#box(null); this.open({ example }); }, onClose: () => this.#box(null) }));
   }
+
+  // The one box over the Stage: keys, or a comparison. Esc closes it and the focus goes back.
+  #box(box) {
+    this.helpOpen?.remove();
+    if (box) {
+      this.before = document.activeElement;
+      this.root.append(box);
+      box.querySelector('button:not(:disabled)').focus();
+    } else this.before?.focus?.();
+    this.helpOpen = box;
+  }
+
+  #help() { this.#box(this.helpOpen ? null : helpBox(() => this.#box(null))); }
 
   #clickRows(event) {
     const token = event.target.closest('.tok[data-position]'), cell = event.target.closest('.cell'), fold = event.target.closest('.fold'), head = event.target.closest('.seq');
