@@ -56,6 +56,8 @@ class BlockTable:
         if not (start >= 0 and stop <= self.capacity):
             raise IndexError(f"Positions {start}..{stop - 1} have no slots: the table maps {self.capacity} positions.")
         size = self.block_size
+        if stop == start + 1:
+            return [self.block_ids[start // size] * size + start % size]
         out: list[int] = []
         for logical_index in range(start // size, (stop - 1) // size + 1):
             base = self.block_ids[logical_index] * size

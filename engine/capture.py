@@ -1,4 +1,7 @@
-"""Every token's rotated query, key, value and attention output, kept on the host so that a lookup is true for any past step."""
+"""Every token's rotated query, key, value and attention output, so that a lookup is true for any past step.
+
+Rows stay on the device that computed them: sending them to the host would cost more than the pass. What is asked for is sent.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ class Capture:
 
     def add(self, step: int, rows: torch.Tensor, owners: Iterable[tuple[str, int, int] | None]) -> None:
         """One forward pass: `owners` names (request, position, slot) of each row of `rows`; None: of nobody any more."""
-        captured = CapturedStep(step, rows.to("cpu"))
+        captured = CapturedStep(step, rows)
         self._steps.append(captured)
         self.num_bytes += rows.numel() * rows.element_size()
         for index, owner in enumerate(owners):
@@ -113,7 +116,7 @@ class Capture:
         return row.step if row else None
 
     def vectors(self, request_id: str, positions: Sequence[int], layer: int) -> torch.Tensor | None:
-        """[len(positions), n_q + 2 n_kv + n_q, head_dim], or None if any of them is not kept (any more).
+        """[len(positions), n_q + 2 n_kv + n_q, head_dim] on the host, or None if any of them is not kept (any more).
 
         `layer` is the model's number; ValueError where `kept` lacks it.
         """
@@ -125,12 +128,12 @@ class Capture:
             if row is None or row.captured.rows is None:
                 return None
             found.append(row.captured.rows[at, row.index])
-        return torch.stack(found) if found else None
+        return torch.stack(found).cpu() if found else None
 
     def row(self, request_id: str, position: int) -> torch.Tensor | None:
-        """[layers, heads, head_dim] of one position in every layer, or None if it is not kept (any more)."""
+        """[layers, heads, head_dim] of one position in every layer, on the host, or None if it is not kept (any more)."""
         row = self._by_position.get(request_id, {}).get(position)
-        return None if row is None or row.captured.rows is None else row.captured.rows[:, row.index]
+        return None if row is None or row.captured.rows is None else row.captured.rows[:, row.index].cpu()
 
     def place(self, request_id: str, position: int) -> tuple[int, int] | None:
         """Names the row of one position: positions found in the pool, and forks, have the row of whoever computed it."""

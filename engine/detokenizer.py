@@ -9,6 +9,7 @@ A token is a string of bytes, and a character may be spread over several tokens:
 from __future__ import annotations
 
 import codecs
+import contextlib
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -20,31 +21,51 @@ from engine.events import TokenText
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
-def token_texts(tokenizer: Any, ids: Iterable[int]) -> tuple[TokenText, ...]:
-    """The exact text of every token; bytes where the token alone is not valid UTF-8. Special tokens as they are written.
+class TokenPieces:
+    """The exact bytes and text of a tokenizer's tokens, each worked out once.
 
-    Joined as bytes, the texts are the decoded text: for byte-level BPE always; a SentencePiece decoder also drops the
+    Joined as bytes, the pieces are the decoded text: for byte-level BPE always; a SentencePiece decoder also drops the
     space before the first word, which stays here. An id that the tokenizer does not know has the text "".
     """
-    texts: list[TokenText] = []
-    for raw in token_bytes(tokenizer, ids):
-        try:
-            texts.append(raw.decode("utf-8"))
-        except UnicodeDecodeError:
-            texts.append(raw)
-    return tuple(texts)
 
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = repr(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None))
+        self._bytes: dict[int, bytes] = {}
+        self._texts: dict[int, TokenText] = {}
+        self.special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special} | set(
+            tokenizer.all_special_ids
+        )
 
-def token_bytes(tokenizer: Any, ids: Iterable[int]) -> list[bytes]:
-    """The bytes of every token."""
-    ids = [int(token_id) for token_id in ids]
-    decoder = repr(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None))
-    tokens = tokenizer.convert_ids_to_tokens(ids)
-    if "ByteLevel(" in decoder:
-        return [_from_byte_level(token or "") for token in tokens]
-    if "ByteFallback(" in decoder or "Metaspace(" in decoder or "▁" in decoder:
-        return [_from_sentencepiece(token or "") for token in tokens]
-    return [tokenizer.decode([token_id], skip_special_tokens=False).encode() for token_id in ids]
+    def raw(self, token_id: int) -> bytes:
+        """The bytes of a token."""
+        found = self._bytes.get(token_id)
+        if found is None:
+            found = self._bytes[token_id] = self._read(int(token_id))
+        return found
+
+    def text(self, token_id: int) -> TokenText:
+        """The text of a token; bytes where it alone is not valid UTF-8. Special tokens as they are written."""
+        found = self._texts.get(token_id)
+        if found is None:
+            found = raw = self.raw(token_id)
+            with contextlib.suppress(UnicodeDecodeError):
+                found = raw.decode("utf-8")
+            self._texts[token_id] = found
+        return found
+
+    def texts(self, ids: Iterable[int]) -> tuple[TokenText, ...]:
+        return tuple(self.text(token_id) for token_id in ids)
+
+    def _read(self, token_id: int) -> bytes:
+        if "ByteLevel(" in self._decoder:
+            return _from_byte_level(self._token(token_id))
+        if any(kind in self._decoder for kind in ("ByteFallback(", "Metaspace(", "▁")):
+            return _from_sentencepiece(self._token(token_id))
+        return self._tokenizer.decode([token_id], skip_special_tokens=False).encode()
+
+    def _token(self, token_id: int) -> str:
+        return self._tokenizer.convert_ids_to_tokens([token_id])[0] or ""
 
 
 class StreamingDetokenizer:
@@ -54,14 +75,11 @@ class StreamingDetokenizer:
     text that may be the beginning of one is held back until the next token decides.
     """
 
-    def __init__(self, tokenizer: Any, stop: Sequence[str] = ()) -> None:
+    def __init__(self, pieces: TokenPieces, stop: Sequence[str] = ()) -> None:
         if isinstance(stop, str) or not all(isinstance(s, str) and s for s in stop):
             raise ConfigError(f"stop must be a list of strings that are not empty, got {stop!r}.")
-        self._tokenizer = tokenizer
+        self._pieces = pieces
         self._stop = tuple(stop)
-        self._special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special} | set(
-            tokenizer.all_special_ids
-        )
         # Holds incomplete characters back; what can never become one turns into U+FFFD, as in `tokenizer.decode`.
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
@@ -73,10 +91,12 @@ class StreamingDetokenizer:
 
     def append(self, token_id: int) -> str:
         """The new text that is safe to show."""
-        if self.stopped or token_id in self._special:
+        if self.stopped or token_id in self._pieces.special:
             return ""
-        (raw,) = token_bytes(self._tokenizer, [token_id])
-        self._held += self._utf8.decode(raw)
+        decoded = self._utf8.decode(self._pieces.raw(token_id))
+        if not self._stop:
+            return decoded
+        self._held += decoded
         # The stop string that is complete first; of two that end together, the one that began first.
         found = [(start + len(s), start, s) for s in self._stop if (start := self._held.find(s)) >= 0]
         if found:

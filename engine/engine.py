@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from engine.audit import audit
 from engine.capture import Capture
 from engine.config import EngineConfig, SamplingParams
-from engine.detokenizer import StreamingDetokenizer, token_texts
+from engine.detokenizer import StreamingDetokenizer, TokenPieces
 from engine.errors import PagewalkError, RequestError
 from engine.events import (
     AllBlocksCleared,
@@ -90,6 +91,7 @@ class Engine:
         self.model = model
         self.config = config or EngineConfig()
         self.lock = threading.RLock()
+        self._pieces = TokenPieces(model.tokenizer)
         self.runner = ModelRunner(model, self.config)
         self.capture = Capture(model.num_heads, model.num_kv_heads, self.config.capture_bytes) if self.config.capture else None
         self._begin()
@@ -98,6 +100,7 @@ class Engine:
         """Fresh books: nothing requested, every block free, an empty trace."""
         self.requests: dict[str, Request] = {}
         self._detokenizers: dict[str, StreamingDetokenizer] = {}
+        self._later: deque[tuple[int, Prompt, SamplingParams, bool]] = deque()
         self.sampler = Sampler(self.config.seed)
         self.trace = self._new_trace()
         self.scheduler = Scheduler(self.config, self.model.max_model_len, self._emit)
@@ -144,7 +147,7 @@ class Engine:
         except RequestError as error:
             self._emit(RequestRefused(self.step_count, text, str(error)))
             raise
-        texts = token_texts(self.model.tokenizer, token_ids)
+        texts = self._pieces.texts(token_ids)
         if not isinstance(prompt, str):
             text = "".join(piece if isinstance(piece, str) else piece.decode("utf-8", "replace") for piece in texts)
         request_id = letters(len(self.requests))
@@ -156,10 +159,26 @@ class Engine:
         self._emit(RequestAdded(self.step_count, request_id, text, tuple(token_ids), texts, params.max_tokens))
         return request_id
 
-    def check_prompts(self, prompts: Sequence[Prompt], params: SamplingParams, chat: bool = False) -> None:
-        """Raises RequestError if `add_request` would refuse any of these. Changes nothing."""
-        for prompt in prompts:
-            self.scheduler.check_fits(len(self._encode(prompt, chat)), params.max_tokens)
+    def check_prompts(self, prompts: Sequence[Prompt], params: SamplingParams, chat: bool = False) -> list[int]:
+        """Each prompt's number of tokens. Raises RequestError if `add_request` would refuse any of them. Changes nothing."""
+        lengths = [len(self._encode(prompt, chat)) for prompt in prompts]
+        for length in lengths:
+            self.scheduler.check_fits(length, params.max_tokens)
+        return lengths
+
+    def add_later(self, after_step: int, prompt: Prompt, params: SamplingParams, chat: bool = False) -> None:
+        """As `add_request`, once `after_step` passes are done, or earlier if nothing else is left to compute.
+
+        Called in the order of arrival. Raises RequestError now for a prompt that could never be accepted.
+        """
+        self.check_prompts([prompt], params, chat)
+        self._later.append((after_step, prompt, params, chat))
+
+    def abort_all(self) -> None:
+        """Ends every request, and forgets those that were to come."""
+        self._later.clear()
+        for request_id in list(self.requests):
+            self.abort(request_id)
 
     def abort(self, request_id: str) -> None:
         """Ends a request now; its blocks are free when this returns. Ended or unknown ones are left alone."""
@@ -168,7 +187,7 @@ class Engine:
             self._finish(request, "abort", f"{request_id} was stopped")
 
     def has_unfinished_requests(self) -> bool:
-        return self.scheduler.num_unfinished > 0
+        return self.scheduler.num_unfinished > 0 or bool(self._later)
 
     def output(self, request_id: str) -> RequestOutput:
         """What the request has said so far. Raises RequestError for an id that this run does not have."""
@@ -229,6 +248,7 @@ class Engine:
             return StepOutput(self.step_count, [], {}, {}, StepTimings(0.0, 0.0, 0.0))
         started = time.perf_counter()
         with self.lock:
+            self._add_arrivals()
             self.scheduler.step += 1
             plan = self.scheduler.schedule()
             if not plan:
@@ -251,18 +271,19 @@ class Engine:
                     family = [request, *self._fork(request)]
                     sampling += family
                     rows += [row] * len(family)
-            logits = result.logits[rows]
-            sampled = self.sampler.sample(logits, sampling) if sampling else []
+            logits = result.logits if rows == list(range(len(result.logits))) else result.logits[rows]
+            best = None if result.best is None else [result.best[row] for row in rows]
+            sampled = self.sampler.sample(logits, sampling, best) if sampling else []
             tokens: dict[str, int] = {}
             texts: dict[str, str] = {}
-            for scores, request, token_id in zip(logits, sampling, sampled, strict=True):
+            for row, (request, token_id) in enumerate(zip(sampling, sampled, strict=True)):
                 if token_id is None:
                     self._finish(
                         request, "error", f"the model gave no finite score for a token after {request.request_id}'s last"
                     )
                 else:
                     if request.params.logprobs:
-                        request.logprobs.append(logprobs_of(scores, token_id, request.params.logprobs))
+                        request.logprobs.append(logprobs_of(logits[row], token_id, request.params.logprobs))
                     texts[request.request_id] = self._append(request, token_id)
                     tokens[request.request_id] = token_id
             done = time.perf_counter()
@@ -270,6 +291,9 @@ class Engine:
             num_tokens = sum(item.num_tokens for item in plan)
             self._emit(StepTimed(self.step_count, num_tokens, len(plan), **asdict(timings)))
         return StepOutput(self.step_count, self.trace.events[first_event:], tokens, texts, timings)
+
+    def will_run(self, max_steps: int | None) -> None:
+        """Announces a run of so many steps (None: to its end). Nothing to do here; engine.detached plans by it."""
 
     def lookup(
         self, request_id: str, query_position: int | None = None, key_position: int = 0, layer: int = 0, head: int = 0
@@ -290,8 +314,7 @@ class Engine:
 
     def reset(self, keep_cache: bool = False) -> None:
         """Ends every request and begins a new trace. keep_cache: blocks stay as they are and can be hit by the next run."""
-        for request_id in list(self.requests):
-            self.abort(request_id)
+        self.abort_all()
         pool = self.scheduler.pool
         if self.capture is not None:
             self.capture = self.capture.next_run(keep_slots=keep_cache)
@@ -306,7 +329,19 @@ class Engine:
                 size = self.config.block_size
                 self._emit(BlockStored(0, (content.block_hash,), parent, content.token_ids, size, (block_id,)))
 
+    def close(self) -> None:
+        """Gives the pool and the captured vectors back now; the engine cannot be used again, its trace stays readable."""
+        with self.lock:
+            self.runner.kv_cache = self.runner.graphs = None  # type: ignore[assignment]
+            self.capture = self.trace.capture = None
+            self.scheduler.pool.on_removed = lambda block_id, block_hash: None
+            del self.scheduler  # they all know each other: a circle that only the collector would break
+
     # ---- inside ---------------------------------------------------------------------------------
+
+    def _add_arrivals(self) -> None:
+        while self._later and (self._later[0][0] <= self.step_count or not self.scheduler.num_unfinished):
+            self.add_request(*self._later.popleft()[1:])
 
     def _emit(self, event: Event) -> None:
         self.trace.append(event)
@@ -328,7 +363,7 @@ class Engine:
 
     def _register(self, request: Request) -> None:
         self.requests[request.request_id] = request
-        self._detokenizers[request.request_id] = StreamingDetokenizer(self.model.tokenizer, request.params.stop)
+        self._detokenizers[request.request_id] = StreamingDetokenizer(self._pieces, request.params.stop)
 
     def _fork(self, parent: Request) -> list[Request]:
         """At the end of a prompt, its further sequences; returns those that forked and sample from the same logits now.
@@ -360,7 +395,7 @@ class Engine:
     def _append(self, request: Request, token_id: int) -> str:
         """Adds a sampled token, ends the request if it is its last, and returns the text that is now safe to show."""
         params, name = request.params, request.request_id
-        piece = token_texts(self.model.tokenizer, [token_id])[0]
+        piece = self._pieces.text(token_id)
         request.token_ids.append(token_id)
         request.token_texts.append(piece)
         self._emit(TokenSampled(self.step_count, name, request.num_tokens - 1, token_id, piece))

@@ -24,6 +24,7 @@ import torch
 from engine.architectures import check_supported, longest_context
 from engine.cpu_linear import speed_up_linears
 from engine.errors import ModelError, RequestError
+from engine.fused_decoder import FusedDecoder, obstacle
 from engine.gguf_cache import converted_folder
 
 log = logging.getLogger("pagewalk")
@@ -60,6 +61,7 @@ class LoadedModel:
     max_model_len: int  # positions, in tokens
     eos_token_ids: frozenset[int]
     load_seconds: float
+    fused_decoder: FusedDecoder | None = field(default=None, repr=False)  # on a GPU, where the architecture allows it
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ def load_model(
         max_model_len=longest_context(config),
         eos_token_ids=eos_token_ids(model, tokenizer),
         load_seconds=time.perf_counter() - started,
+        fused_decoder=FusedDecoder(model) if chosen_device.type == "cuda" and not obstacle(model) else None,
     )
     report(1.0, f"{loaded.name} is loaded ({loaded.load_seconds:.1f} s).")
     return loaded

@@ -9,6 +9,7 @@ import torch
 
 from engine.attention import ATTENTION_NAME, PagedAttentionContext, register
 from engine.config import EngineConfig
+from engine.decode_graphs import DecodeGraphs
 from engine.errors import ConfigError
 from engine.events import BlockCopied
 from engine.kv_cache import PagedKVCache
@@ -22,12 +23,13 @@ from kernels.metadata import AttentionMetadata
 class ForwardResult:
     """logits: [number of sampling requests, vocab], in plan order. captured: [layers, T, heads, head_dim] or None.
 
-    scales: each layer's factor between dot product and score.
+    scales: each layer's factor between dot product and score. best: the likeliest tokens, where they came with the pass.
     """
 
     logits: torch.Tensor
     captured: torch.Tensor | None
     scales: tuple[float, ...] = ()
+    best: list[int | None] | None = None
 
 
 class ModelRunner:
@@ -57,6 +59,11 @@ class ModelRunner:
                 f"{config.num_slots * per_slot / 2**30:,.1f} GiB, which {model.device} cannot give. "
                 "Use fewer or smaller blocks."
             ) from None
+        self.graphs: DecodeGraphs | None = None
+        if self.backend.name == "triton" and (model.device.type == "cuda" or model.fused_decoder is not None):
+            limit = min(model.max_model_len, config.max_model_len or model.max_model_len)
+            self.graphs = DecodeGraphs(model, self.kv_cache, limit)
+        self._tables_changed = False
         register()
         if model.model.config._attn_implementation != ATTENTION_NAME:
             model.model.set_attn_implementation(ATTENTION_NAME)
@@ -65,11 +72,16 @@ class ModelRunner:
     def copy_blocks(self, copies: Iterable[BlockCopied]) -> None:
         """Does the copies that a plan calls for, in their order; to be called before `execute`."""
         for copied in copies:
+            self._tables_changed = True
             self.kv_cache.copy_block(copied.source_block_id, copied.block_id, copied.num_slots)
 
     @torch.inference_mode()
     def execute(self, plan: list[ScheduledRequest], capture: bool) -> ForwardResult:
         """Runs the packed batch of all planned positions and returns logits for the requests that sample."""
+        changed, self._tables_changed = self._tables_changed, False
+        if self.graphs is not None and all(item.num_tokens == 1 and item.samples for item in plan):
+            result = self.graphs.run(plan, changed, capture)
+            return ForwardResult(result.logits, result.captured, self.graphs.scales, result.best)
         device = self.model.device
         token_ids: list[int] = []
         positions: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from engine.errors import ModelError, PagewalkError
 from engine.model_loader import LoadedModel, load_model
 
 log = logging.getLogger("pagewalk.models")
+
+_PATH = re.compile(r"""(?<![\w:/.])(?:~?/[^\s'"(),;:]+|[A-Za-z]:\\[^\s'"(),;:]+)""")
 
 
 @dataclass
@@ -33,10 +36,13 @@ class LoadingStatus:
 
 
 class ModelShelf:
-    """Models by the name they are asked for. `None` is the default model. A failed load is tried again when asked again."""
+    """Models by the name they are asked for. `None` is the default model. A failed load is tried again when asked again.
 
-    def __init__(self, device: str = "auto", dtype: str = "auto") -> None:
-        self._device, self._dtype = device, dtype
+    discreet: problems name no file or folder of this machine, because strangers read them.
+    """
+
+    def __init__(self, device: str = "auto", dtype: str = "auto", discreet: bool = False) -> None:
+        self._device, self._dtype, self._discreet = device, dtype, discreet
         self._loadings: dict[str | None, _Loading] = {}
         self._lock = threading.Lock()
 
@@ -78,9 +84,15 @@ class ModelShelf:
         try:
             loading.model = load_model(name, self._device, self._dtype, progress)
         except PagewalkError as error:
-            loading.problem = str(error)
+            loading.problem = without_paths(str(error)) if self._discreet else str(error)
+            log.warning("a model could not be loaded: %s", error)
         except Exception as error:
             log.exception("a model could not be loaded")
             loading.problem = f"The model could not be loaded ({type(error).__name__}). Try another one."
         finally:
             loading.done.set()
+
+
+def without_paths(text: str) -> str:
+    """`text` with every absolute path replaced."""
+    return _PATH.sub("(a path of the server)", text)

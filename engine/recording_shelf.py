@@ -16,11 +16,15 @@ FOLDER = Path(__file__).parents[1] / "recordings"
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A trace that nobody appends to. scenario: what it shows, None for one that a visitor brought; name: its file's."""
+    """A trace that nobody appends to. scenario: what it shows, None for one that a visitor brought; name: its file's.
+
+    num_bytes: about what it takes in memory for one visitor; 0 for a shipped one, which all share.
+    """
 
     trace: Trace
     name: str
     scenario: Scenario | None = None
+    num_bytes: int = 0
 
 
 class RecordingShelf:

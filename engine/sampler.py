@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from transformers import (
     LogitsProcessorList,
@@ -27,39 +29,52 @@ class Sampler:
         self._generators: dict[str, torch.Generator] = {}
         self._processors: dict[str, LogitsProcessorList] = {}
 
-    def sample(self, logits: torch.Tensor, requests: list[Request]) -> list[int | None]:
+    def sample(
+        self, logits: torch.Tensor, requests: list[Request], best: Sequence[int | None] | None = None
+    ) -> list[int | None]:
         """logits [len(requests), vocab], any float dtype; returns one token id a request, None where no choice is possible:
 
-        a logit is NaN or +inf, or all are -inf.
+        a logit is NaN or +inf, or all are -inf. best: the likeliest token of each, None likewise, where it is known already.
         """
-        greedy = logits.argmax(dim=-1)  # NaN counts as the largest
-        best = logits.gather(1, greedy[:, None]).flatten()
-        chosen: list[int | None] = []
-        for row, (token_id, usable, request) in enumerate(
-            zip(greedy.tolist(), best.isfinite().tolist(), requests, strict=True)
-        ):
-            if not usable:
-                chosen.append(None)
-            else:
-                chosen.append(token_id if _is_greedy(request.params) else self._draw(logits[row : row + 1], request))
+        chosen = list(likeliest(logits) if best is None else best)
+        drawn: dict[int, torch.Tensor] = {}
+        for row, request in enumerate(requests):
+            if chosen[row] is not None and not _is_greedy(request.params):
+                drawn[row] = self._draw(logits[row : row + 1], request)
+        if drawn:
+            for row, token_id in zip(drawn, torch.stack(list(drawn.values())).tolist(), strict=True):  # one wait for all
+                chosen[row] = token_id
         return chosen
 
     def forget(self, request_id: str) -> None:
         self._generators.pop(request_id, None)
         self._processors.pop(request_id, None)
 
-    def _draw(self, logits: torch.Tensor, request: Request) -> int:
+    def _draw(self, logits: torch.Tensor, request: Request) -> torch.Tensor:
+        """A token id, [] int64 on the device of the logits; nothing waits for it."""
         params, key = request.params, request.request_id
         if key not in self._processors:
             self._processors[key] = processors_for(params)
-        seen = torch.tensor([request.token_ids], device=logits.device)
-        scores = self._processors[key](seen, logits.float())
+        penalised = request.token_ids if params.repetition_penalty != 1.0 else []
+        seen = torch.tensor([penalised], dtype=torch.int64, device=logits.device)
+        scores = self._processors[key](seen, logits.float())[0]
         if params.temperature < _GREEDY_BELOW:
-            return int(scores.argmax())
+            return scores.argmax()
         if key not in self._generators:
             seed = params.seed if params.seed is not None else self._seed + _letters_to_number(key)
-            self._generators[key] = torch.Generator().manual_seed(seed)
-        return int(torch.multinomial(scores.softmax(dim=-1).cpu(), 1, generator=self._generators[key]))
+            self._generators[key] = torch.Generator(logits.device).manual_seed(seed)
+        generator = self._generators[key]
+        if logits.device.type == "cpu":
+            return torch.multinomial(scores.softmax(dim=-1), 1, generator=generator)[0]
+        # multinomial would wait for the device; dividing by exponential draws and taking the largest has the same distribution
+        return scores.softmax(dim=-1).div_(torch.empty_like(scores).exponential_(generator=generator)).argmax()
+
+
+def likeliest(logits: torch.Tensor) -> list[int | None]:
+    """The best token of each row of logits [n, vocab]; None where it is not finite."""
+    greedy = logits.argmax(dim=-1)  # NaN counts as the largest
+    usable = logits.gather(1, greedy[:, None]).flatten().isfinite()
+    return [token_id if ok else None for token_id, ok in zip(greedy.tolist(), usable.tolist(), strict=True)]
 
 
 def logprobs_of(logits: torch.Tensor, token_id: int, num_top: int) -> TokenLogprobs:

@@ -1,66 +1,85 @@
-"""One visitor: an engine of their own, the run in progress, and when to forget them. Knows no web framework."""
+"""One visitor: an engine of their own, the run in progress, and what of it an update has told. Knows no web framework."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import secrets
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 
+from engine.budget import Budget
+from engine.config import EngineConfig
+from engine.detached import DetachedEngine
 from engine.engine import Engine
 from engine.errors import PagewalkError, RequestError
-from engine.events import Event
+from engine.events import Event, TokenSampled
+from engine.limits import MIB, Limits
 from engine.lookup import Lookup, look_up
 from engine.model_loader import LoadedModel
 from engine.recording_shelf import Recording
 from engine.run_settings import RunSettings
 from engine.trace import CacheState, Trace
+from engine.turns import Turn, Turns
 
 log = logging.getLogger("pagewalk.session")
+
+AnyEngine = Engine | DetachedEngine
+EngineMaker = Callable[[LoadedModel, EngineConfig], AnyEngine]
+EXPIRED = "This session expired. Press Generate for a new run."
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Events since the update before it. `problem` is a sentence if the run broke off."""
+    """Events since the update before it. `problem` is a sentence if the run broke off.
+
+    place: in the queue for a turn, from 1, while the run waits there; such an update has no events and no number.
+    """
 
     events: list[Event]
     running: bool
     problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds on one process's visitors. idle_seconds: forgotten after; closed_seconds: the same once their tab is closed."""
-
-    max_sessions: int = 64
-    idle_seconds: float = 1800.0
-    closed_seconds: float = 30.0
+    place: int = 0
 
 
 class Session:
-    """Runs prompts on its own engine, in a thread of its own, one forward pass at a time.
+    """Runs prompts on its own engine, in turn with other sessions, one forward pass at a time.
 
     `updates()` follows the run; `stop()` ends it after the pass in progress; `step_once()` does exactly one pass. The engine,
-    its pool and its cached blocks live on between runs while the model and the configuration stay the same. A recording may be
-    shown in the run's place, until the next one begins.
+    its pool and its cached blocks live on between runs while the model and the configuration stay the same, and as long as
+    nobody needs the memory more. A recording may be shown in the run's place, until the next one begins.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        turns: Turns | None = None,
+        budget: Budget | None = None,
+        make_engine: EngineMaker = Engine,
+    ) -> None:
         self.token = secrets.token_urlsafe(18)
-        self.engine: Engine | None = None
+        self.engine: AnyEngine | None = None
         self.run_id = ""
         self.settings: RunSettings | None = None
         self.recording: Recording | None = None
         self.last_seen = time.monotonic()
         self.closed_at: float | None = None
-        self._stop = threading.Event()
+        self.limits = limits or Limits()
+        self.turns = turns or Turns()
+        self.budget = budget or Budget(self.limits.memory_bytes)
+        self._make_engine = make_engine
+        self._trace: Trace | None = None
+        self._life = threading.RLock()  # held while a run begins, and while its memory is given up
         self._news = threading.Condition()
-        self._worker: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._turn: Turn | None = None
+        self._running = False
+        self._began = 0.0
+        self._steps, self._max_steps = 0, -1
         self._problem: str | None = None
-        self._arrivals: deque[tuple[int, str]] = deque()  # (not before this step, prompt)
         self._num_sent = 0
         self.num_updates = 0
 
@@ -69,36 +88,21 @@ class Session:
     @property
     def trace(self) -> Trace | None:
         """Of the recording that is shown, or else of the run."""
-        if self.recording is not None:
-            return self.recording.trace
-        return self.engine.trace if self.engine else None
+        return self._trace if self.recording is None else self.recording.trace
 
     @property
     def running(self) -> bool:
-        return self._worker is not None and self._worker.is_alive()
+        return self._running
 
     @property
     def paused(self) -> bool:
         """A run begun with Step is waiting for its next pass."""
-        return not self.running and self._has_work()
+        return not self.running and self.engine is not None and self.engine.has_unfinished_requests()
 
-    def state_at(self, step: int | None = None) -> CacheState:
-        """The cache after `step`, None: after the newest. Raises PagewalkError where nothing ran and no recording is shown."""
-        trace = self.trace
-        if trace is None:
-            raise PagewalkError("This session has no run yet. Generate first.")
-        if self.recording is not None or self.engine is None:
-            return trace.state_at(trace.last_step if step is None else step)
-        with self.engine.lock:
-            return trace.state_at(trace.last_step if step is None else step)
-
-    def lookup(self, request_id: str, query_position: int | None, key_position: int, layer: int, head: int) -> Lookup:
-        """In the recording that is shown, or else in the run. Raises PagewalkError, saying why there is nothing to look up."""
-        if self.recording is not None:
-            return look_up(self.recording.trace, request_id, query_position, key_position, layer, head)
-        if self.engine is None:
-            raise PagewalkError("This session has no run yet. Press Generate.")
-        return self.engine.lookup(request_id, query_position, key_position, layer, head)
+    @property
+    def place(self) -> int:
+        """In the queue for a turn, from 1; 0 for a run that has turns, or no run."""
+        return self.turns.place(self._turn) if self._turn and self.running else 0
 
     def events_so_far(self) -> tuple[list[Event], int]:
         """Every event of the run that an update has carried, and that update's number: what a reload needs.
@@ -107,92 +111,143 @@ class Session:
         """
         if self.recording is not None:
             return list(self.recording.trace.events), 0
-        if self.engine is not None and not self.running and self._has_news():
+        if not self.running and self._has_news():
             self._next_update(running=False)
         with self._news:
-            events = self.engine.trace.events[: self._num_sent] if self.engine else []
+            events = self._trace.events[: self._num_sent] if self._trace else []
             return list(events), self.num_updates
+
+    def state_at(self, step: int | None = None) -> CacheState:
+        """The cache after `step`, None: after the newest. Raises PagewalkError where nothing ran and no recording is shown."""
+        trace, engine = self.trace, self.engine
+        if trace is None:
+            raise PagewalkError("This session has no run yet. Generate first.")
+        with engine.lock if engine is not None else nullcontext():
+            return trace.state_at(trace.last_step if step is None else step)
+
+    def lookup(self, request_id: str, query_position: int | None, key_position: int, layer: int, head: int) -> Lookup:
+        """In the recording that is shown, or else in the run. Raises PagewalkError, saying why there is nothing to look up."""
+        engine, recording = self.engine, self.recording
+        if recording is not None:
+            return look_up(recording.trace, request_id, query_position, key_position, layer, head)
+        if engine is not None:
+            return engine.lookup(request_id, query_position, key_position, layer, head)
+        if self._trace is not None:
+            raise PagewalkError("The memory of this run was needed for other visitors. Press Generate for a new run.")
+        raise PagewalkError("This session has no run yet. Press Generate.")
 
     # ---- runs ---------------------------------------------------------------------------------------
 
     def show(self, recording: Recording) -> None:
-        """Shows a recording in place of the run, which stops if it is in progress."""
-        self.stop()
-        with self._news:
-            self.recording = recording
-            self.run_id = secrets.token_urlsafe(6)
+        """Shows a recording in place of the run, which stops if it is in progress.
+
+        One that a visitor brought takes memory from the budget, and the run's is given back for it. Raises RequestError, with
+        nothing changed, where the others hold too much.
+        """
+        own = recording.num_bytes
+        with self._life:
+            before = self.budget.held(self)
+            if own:
+                self.budget.hold(self, before + own)
+            self.stop()
+            if own and not self.running:
+                self._let_go()
+                self.budget.hold(self, own)
+            with self._news:
+                self.recording = recording
+                self.run_id = secrets.token_urlsafe(6)
 
     def begin(self, model: LoadedModel, settings: RunSettings) -> None:
         """Queues the prompts of a new run. Raises PagewalkError if one cannot be accepted; the run before it is still there."""
-        if self.running:
-            raise RequestError("A run is in progress. Stop it first.")
-        if not settings.prompts:
-            raise RequestError("The prompt is empty. Type some text, or pick an example.")
-        same = self.engine is not None and self.engine.model is model and self.engine.config == settings.config
-        engine = self.engine if same and self.engine is not None else Engine(model, settings.config)
-        engine.check_prompts(settings.prompts, settings.params, settings.chat)
-        engine.reset(keep_cache=True)
-        with self._news:
-            self.engine, self.settings, self.recording = engine, settings, None
-            self._arrivals = deque((i * settings.stagger, prompt) for i, prompt in enumerate(settings.prompts))
-            self.run_id = secrets.token_urlsafe(6)
-            self._num_sent = self.num_updates = 0
-            self._problem = None
-            self._stop.clear()
-        self._add_arrivals()
+        with self._life:
+            if self.running:
+                raise RequestError("A run is in progress. Stop it first.")
+            if not settings.prompts:
+                raise RequestError("The prompt is empty. Type some text, or pick an example.")
+            self.last_seen = time.monotonic()
+            config = self._granted(settings.config)
+            self.limits.check_run(settings.prompts, settings.params)
+            engine = self._engine_for(model, config, settings)
+            engine.reset(keep_cache=True)
+            old = self.engine
+            with self._news:
+                self.engine, self.settings, self._trace = engine, settings, engine.trace
+                self.recording = None
+                self.run_id = secrets.token_urlsafe(6)
+                self._num_sent = self.num_updates = 0
+                self._problem = None
+                self._stop.clear()
+                self._began, self._steps = time.monotonic(), 0
+            if old is not None and old is not engine:
+                old.close()
+            for i, prompt in enumerate(settings.prompts):
+                if i * settings.stagger:
+                    engine.add_later(i * settings.stagger, prompt, settings.params, settings.chat)
+                else:
+                    engine.add_request(prompt, settings.params, settings.chat)
 
     def can_continue(self, model: LoadedModel, settings: RunSettings) -> bool:
         """Whether a paused run is the very run that is asked for."""
         return self.paused and self.engine is not None and self.engine.model is model and self.settings == settings
 
     def start(self, max_steps: int | None = None) -> None:
-        """Lets the run go on by itself until it ends, or `stop()`, or after `max_steps` passes (and waits there).
+        """Lets the run go on, in turn with others, until it ends, or `stop()`, or after `max_steps` passes (and waits there).
 
-        Every pass runs in a thread that ends with it: OpenMP keeps a team for each thread that ever computed, and with more of
-        its threads than cores all of them turn slow.
+        Raises RequestError if the queue for a turn is full; the run is over then.
         """
-        self._worker = threading.Thread(target=self._work, args=(max_steps,), name=f"run-{self.run_id}", daemon=True)
-        self._worker.start()
+        with self._life:
+            if self.engine is None:
+                raise RequestError(EXPIRED)
+            turn = Turn(self._advance, self._ended)
+            with self._news:
+                self._turn, self._running = turn, True
+                self._max_steps = -1 if max_steps is None else self._steps + max_steps
+            self.engine.will_run(max_steps)
+            try:
+                self.turns.join(turn, queue=max_steps is None or self.turns.max_running == 1)
+            except PagewalkError:
+                self._stop.set()
+                self._ended()
+                turn.done.set()
+                raise
 
     def step_once(self) -> Update:
         """One forward pass."""
         if self.running:
             raise RequestError("A run is in progress. Stop it first.")
         self.start(max_steps=1)
-        assert self._worker is not None
-        self._worker.join()
+        assert self._turn is not None
+        self._turn.done.wait()
         return self._next_update(running=False)
 
-    def stop(self) -> None:
-        """Ends the run: at most the pass in progress is finished, then every block is free again."""
+    def stop(self, problem: str | None = None) -> None:
+        """Ends the run: at most the pass in progress is finished, then every block is free. `problem`: why, for a page."""
         self._stop.set()
-        worker = self._worker
-        if worker is not None and worker.is_alive() and worker is not threading.current_thread():
-            worker.join()
-        elif self.engine is not None:
-            self._abort_all()
-
-    def _add_arrivals(self) -> None:
-        """Queues the prompts that are due; the next one early where the engine has nothing else to do."""
-        engine, settings = self.engine, self.settings
-        assert engine is not None and settings is not None
-        with engine.lock:
-            while self._arrivals and (self._arrivals[0][0] <= engine.step_count or not engine.has_unfinished_requests()):
-                engine.add_request(self._arrivals.popleft()[1], settings.params, settings.chat)
-
-    def _has_work(self) -> bool:
-        return self.engine is not None and (self.engine.has_unfinished_requests() or bool(self._arrivals))
+        if problem is not None and self.running:
+            self._problem = problem
+        if self._turn is not None and self.running:
+            self.turns.leave(self._turn)
+        else:
+            with self._life:
+                self._abort_all()
 
     def updates(self, interval: float = 0.1) -> Iterator[Update]:
         """Follows the run to its end, at most one update every `interval` seconds. Closing this iterator stops the run."""
+        told = 0
         try:
             while True:
                 began = time.monotonic()
                 with self._news:
-                    self._news.wait_for(lambda: self._has_news() or not self.running, timeout=1.0)
-                running = self.running
+                    self._news.wait_for(
+                        lambda: self._has_news() or not self.running, timeout=0.0 if self.place != told else 1.0
+                    )
+                running, place = self.running, self.place
                 if self._has_news() or not running:
+                    told = 0
                     yield self._next_update(running)
+                elif place != told:
+                    told = place
+                    yield Update([], True, None, place)
                 if not running:
                     return
                 self.last_seen = time.monotonic()
@@ -202,35 +257,105 @@ class Session:
             if self.running:
                 self.stop()
 
+    # ---- memory ---------------------------------------------------------------------------------------
+
+    def give_up_memory(self) -> bool:
+        """Lets go of pool and captured vectors for somebody else; the story of the run stays. False while a run needs them."""
+        if not self._life.acquire(blocking=False):
+            return False
+        try:
+            if self.running or not self.budget.held(self):
+                return False
+            self._abort_all()
+            self._let_go()
+            return True
+        finally:
+            self._life.release()
+
+    def forget(self) -> None:
+        """Ends the run and lets go of everything."""
+        self.stop()
+        with self._life:
+            self._let_go()
+            self._trace = self.settings = self.recording = None
+
+    def _let_go(self) -> None:
+        engine, self.engine = self.engine, None
+        if engine is not None:
+            engine.close()
+        if self._trace is not None:
+            self._trace.capture = None
+        if self.recording is not None and self.recording.num_bytes:
+            self.recording.trace.capture = None
+        self.budget.hold(self, 0)
+
+    def _granted(self, config: EngineConfig) -> EngineConfig:
+        return dataclasses.replace(config, capture_bytes=min(config.capture_bytes, self.limits.max_capture_mb * MIB))
+
+    def _engine_for(self, model: LoadedModel, config: EngineConfig, settings: RunSettings) -> AnyEngine:
+        """The engine of before, if it fits the settings, or a new one; its memory is taken from the budget."""
+        slot_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * model.dtype.itemsize
+        row_bytes = slot_bytes * (model.num_heads + model.num_kv_heads) // model.num_kv_heads  # q, k, v, output
+        pool_bytes, before = self.limits.check_pool(config, slot_bytes), self.budget.held(self)
+        same = self.engine is not None and self.engine.model is model and self.engine.config == config
+        try:
+            self.budget.hold(self, max(before, pool_bytes))
+            engine = self.engine if same and self.engine is not None else self._make_engine(model, config)
+            num_tokens = engine.check_prompts(settings.prompts, settings.params, settings.chat)
+            for num in num_tokens:
+                self.limits.check_prompt_tokens(num)
+            allowance = 0
+            if engine.capture is not None:
+                rows = sum(num_tokens) + len(num_tokens) * settings.params.n * settings.params.max_tokens
+                # what the runs before left in the pool may be looked up too, and what is preempted is computed twice
+                allowance = min(config.capture_bytes, engine.capture.num_bytes + 2 * rows * row_bytes)
+            self.budget.hold(self, pool_bytes + allowance)
+        except PagewalkError:
+            self.budget.hold(self, before)
+            raise
+        if engine.capture is not None:
+            engine.capture.budget_bytes = allowance
+        return engine
+
+    # ---- inside ---------------------------------------------------------------------------------------
+
     def _has_news(self) -> bool:
-        return self.engine is not None and len(self.engine.trace.events) > self._num_sent
+        return self._trace is not None and len(self._trace.events) > self._num_sent
 
     def _next_update(self, running: bool) -> Update:
-        assert self.engine is not None
-        with self.engine.lock, self._news:
-            events = self.engine.trace.events[self._num_sent :]
+        if self._trace is None:
+            return Update([], False, EXPIRED)
+        with self._news:
+            events = self._trace.events[self._num_sent :]
             self._num_sent += len(events)
             self.num_updates += 1
             return Update(events, running, self._problem)
 
-    def _work(self, max_steps: int | None) -> None:
+    def _advance(self) -> bool:
+        """One forward pass; whether there is more to do."""
         engine = self.engine
         assert engine is not None
-        steps = 0
+        if self._stop.is_set() or not engine.has_unfinished_requests():
+            return False
         try:
-            while self._has_work() and not self._stop.is_set() and steps != max_steps:
-                self._add_arrivals()
-                engine.step()
-                steps += 1
-                with self._news:
-                    self._news.notify_all()
+            engine.step()
         except Exception as error:  # whatever broke, the session and the other visitors go on
             self._break_off(error)
-        finally:
-            if steps != max_steps or self._stop.is_set():
-                self._abort_all()
-            with self._news:
-                self._news.notify_all()
+            return False
+        self._steps += 1
+        with self._news:
+            self._news.notify_all()
+        return engine.has_unfinished_requests() and not self._stop.is_set() and self._steps != self._max_steps
+
+    def _ended(self) -> None:
+        """After the last pass: the run is over, or waits for the next Step."""
+        if self._steps != self._max_steps or self._stop.is_set():
+            self._abort_all()
+        if self.engine is not None and not self.engine.has_unfinished_requests():
+            self._log_run(self.engine)
+        with self._news:
+            self._running = False
+            self._news.notify_all()
 
     def _break_off(self, error: Exception) -> None:
         if isinstance(error, PagewalkError):
@@ -242,92 +367,19 @@ class Session:
 
     def _abort_all(self) -> None:
         engine = self.engine
-        self._arrivals.clear()
         if engine is not None:
             with engine.lock:
-                for request_id in list(engine.requests):
-                    engine.abort(request_id)
+                engine.abort_all()
 
-
-@dataclass
-class SessionStore:
-    """Sessions by token, and who is looking at them. Idle and closed ones are forgotten by `sweep()`."""
-
-    limits: Limits = field(default_factory=Limits)
-
-    def __post_init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
-        self._by_viewer: dict[str, str] = {}
-        self._lock = threading.Lock()
-
-    def of_viewer(self, viewer: str) -> Session:
-        """The session of one open page, made on first use. Raises PagewalkError when the host is full."""
-        self.sweep()
-        with self._lock:
-            session = self._sessions.get(self._by_viewer.get(viewer, ""))
-            if session is None:
-                if len(self._sessions) >= self.limits.max_sessions:
-                    raise PagewalkError(f"All {self.limits.max_sessions} places are taken. Try again in some minutes.")
-                session = Session()
-                self._sessions[session.token] = session
-                self._by_viewer[viewer] = session.token
-            session.last_seen, session.closed_at = time.monotonic(), None
-            return session
-
-    def by_token(self, token: str) -> Session:
-        """The session an unguessable token names. Raises PagewalkError if it is gone."""
-        with self._lock:
-            session = self._sessions.get(token)
-        if session is None:
-            raise PagewalkError("This session expired. Press Generate for a new run.")
-        session.last_seen = time.monotonic()
-        return session
-
-    def knows(self, token: str) -> bool:
-        return token in self._sessions
-
-    def readopt(self, token: str, viewer: str, patience: float = 1.5) -> Session | None:
-        """A reloaded page comes back to its session. One that another open page shows (a duplicated tab) is not handed out.
-
-        The old page's good-bye may arrive a little after the new page's first call: `patience`, in seconds.
-        """
-        deadline = time.monotonic() + patience
-        while self.knows(token):
-            with self._lock:
-                session = self._sessions.get(token)
-                if session is not None and session.closed_at is not None:
-                    self._by_viewer[viewer] = token
-                    session.last_seen, session.closed_at = time.monotonic(), None
-                    return session
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
-        return None
-
-    def close(self, viewer: str) -> None:
-        """The page is gone: its run stops now, the session is kept a little for a reload."""
-        with self._lock:
-            session = self._sessions.get(self._by_viewer.pop(viewer, ""))
-        if session is not None:
-            session.closed_at = time.monotonic()
-            session.stop()
-
-    def sweep(self) -> int:
-        """Forgets sessions that are idle or closed for too long; returns how many."""
-        now, gone = time.monotonic(), []
-        with self._lock:
-            for token, session in list(self._sessions.items()):
-                closed = session.closed_at is not None and now - session.closed_at > self.limits.closed_seconds
-                if closed or (now - session.last_seen > self.limits.idle_seconds and not session.running):
-                    gone.append(self._sessions.pop(token))
-            self._by_viewer = {viewer: token for viewer, token in self._by_viewer.items() if token in self._sessions}
-        for session in gone:
-            session.stop()
-        return len(gone)
-
-    @property
-    def num_sessions(self) -> int:
-        return len(self._sessions)
+    def _log_run(self, engine: AnyEngine) -> None:
+        """One line a run, nothing of what the visitor wrote."""
+        tokens = sum(isinstance(event, TokenSampled) for event in engine.trace.events)
+        finish = ",".join(sorted({str(request.finish_reason) for request in engine.requests.values()}))
+        log.info(
+            "run session=%s tokens=%d steps=%d compute_ms=%.0f wall_ms=%.0f sequences=%d finish=%s",
+            self.token[:6], tokens, engine.step_count, 1e3 * (self._turn.seconds if self._turn else 0.0),
+            1e3 * (time.monotonic() - self._began), len(engine.requests), finish,
+        )  # fmt: skip
 
 
 def nonempty(prompts: Sequence[str]) -> tuple[str, ...]:

@@ -126,9 +126,11 @@ class CacheState:
             self.fresh_slots = []
         if isinstance(event, SlotsWritten):
             self.requests[event.request_id].num_computed_tokens = event.start_position + len(event.slots)
+            size, filled = self.block_size, self.num_filled
             for slot in event.slots:
-                block_id, offset = divmod(slot, self.block_size)
-                self.num_filled[block_id] = max(self.num_filled[block_id], offset + 1)
+                block_id, offset = divmod(slot, size)
+                if offset >= filled[block_id]:
+                    filled[block_id] = offset + 1
             self.fresh_slots.extend(event.slots)
         elif isinstance(event, TokenSampled):
             self.requests[event.request_id].tokens.append(event.text)

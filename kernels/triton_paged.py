@@ -129,7 +129,12 @@ class DecodeGraphAttention:
         self, query: torch.Tensor, k_pool: torch.Tensor, v_pool: torch.Tensor, metadata: AttentionMetadata, scale: float
     ) -> torch.Tensor:
         """metadata is not looked at: what counts is in the buffers."""
-        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        return self.into(torch.empty(query.shape, dtype=query.dtype, device=query.device), query, k_pool, v_pool, scale)
+
+    def into(
+        self, out: torch.Tensor, query: torch.Tensor, k_pool: torch.Tensor, v_pool: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        """Writes out [T, n_q, d], whose heads may be rows of something larger, and returns it."""
         paged_decode(query, k_pool, v_pool, self.block_tables, self.block_size, self.decode, scale, out)
         return out
 

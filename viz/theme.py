@@ -8,14 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import gradio as gr
-import plotly
 
-from viz import palette
+from viz import palette, served
 
 HERE = Path(__file__).parent
-PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-STAGE_JS = HERE / "stage" / "js"
-STAGE_CSS = HERE / "stage" / "stage.css"
 
 
 class Keyword(gr.themes.Font):
@@ -74,24 +70,17 @@ def page_css() -> str:
 
 
 def head() -> str:
-    """Tags for `head=`: plotly.js from the installed package, our modules, the Stage's stylesheet, the colours.
+    """Tags for `head=`: plotly.js from the installed package, our modules, their stylesheets, the colours.
 
-    Registers the served paths with Gradio; call it before launch().
+    The app must have `viz.served.routes()`, which answers for these addresses.
     """
-    gr.set_static_paths([PLOTLY_JS, STAGE_JS, STAGE_CSS])
-    variables = palette.css_variables()
-    return (
-        f"<style>{variables}</style>\n"
-        f'<link rel="stylesheet" href="{_url(STAGE_CSS)}">\n'
-        f'<script src="{_url(PLOTLY_JS)}"></script>\n'
-        f'<script type="module" src="{_url(STAGE_JS / "stage.js")}"></script>\n'
-    )
+    tags = [f"<style>{palette.css_variables()}</style>"]
+    tags += [f'<link rel="stylesheet" href="{served.url(name)}">' for name in served.STYLES]
+    tags += [f'<script src="{served.url(name)}"></script>' for name in served.SCRIPTS]
+    tags += [f'<script type="module" src="{served.url(name)}"></script>' for name in served.MODULES]
+    return "\n".join(tags) + "\n"
 
 
 def header_html() -> str:
     """Brand and tag line, for a gr.HTML(elem_id="pw-header") above the tabs."""
     return (HERE / "header.html").read_text(encoding="utf-8")
-
-
-def _url(path: Path) -> str:
-    return f"gradio_api/file={path.resolve()}"

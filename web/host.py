@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -16,14 +17,17 @@ import gradio as gr
 from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError
 from engine.exchange import export_recording, import_recording
+from engine.limits import MIB
 from engine.lookup import look_up
 from engine.model_loader import DEFAULT_NAME
 from engine.model_shelf import ModelShelf
 from engine.recording_shelf import Recording, RecordingShelf
 from engine.run_settings import RunSettings
-from engine.session import Session, SessionStore, nonempty
+from engine.session import Session, nonempty
+from engine.session_store import SessionStore
 from engine.version import VERSION
 from viz import deltas
+from web.models import check_model
 from web.recordings import link_of, recording_header, uploaded_file
 
 MAX_SEQUENCES = 7
@@ -36,10 +40,15 @@ class Host:
     """What one process shares among its visitors: weights, recordings and the list of sessions. Handlers are its methods."""
 
     def __init__(
-        self, shelf: ModelShelf | None = None, store: SessionStore | None = None, recordings: RecordingShelf | None = None
+        self,
+        shelf: ModelShelf | None = None,
+        store: SessionStore | None = None,
+        models: tuple[str, ...] | None = None,
+        recordings: RecordingShelf | None = None,
     ) -> None:
         self.shelf = shelf or ModelShelf()
         self.store = store or SessionStore()
+        self.models = models  # what a visitor may choose beside the default; None: any
         self.recordings = recordings or RecordingShelf()
 
     # ---- the page's own events ------------------------------------------------------------------
@@ -75,7 +84,9 @@ class Host:
         """What the session shows, as a file to download; Gradio has its own copy by the time this goes on and removes ours."""
         folder = Path(tempfile.mkdtemp(prefix="pagewalk-export-"))
         try:
-            path, said = export_recording(self.store.of_viewer(viewer_of(request)), folder)
+            path, said = export_recording(
+                self.store.of_viewer(viewer_of(request)), folder, self.store.limits.max_upload_mb * MIB
+            )
             size = path.stat().st_size / 2**20
             yield deltas.say(deltas.notice("info", f"{path.name}, {size:,.1f} MiB. {said}") if said else None), str(path)
         except PagewalkError as error:
@@ -91,7 +102,8 @@ class Host:
             return deltas.say(deltas.notice("bad", "The file did not arrive: try again."))
         try:
             session = self.store.of_viewer(viewer_of(request))
-            session.show(import_recording(path, str(data.get("name") or "the file")[:80]))
+            name = str(data.get("name") or "the file")[:80]
+            session.show(import_recording(path, name, self.store.limits.max_upload_mb * MIB))
             return self.snapshot(session)
         except PagewalkError as error:
             return deltas.say(deltas.notice("bad", str(error)))
@@ -131,6 +143,9 @@ class Host:
             for update in session.updates(PACE):
                 if session.run_id != run_id:  # a recording was opened meanwhile
                     return
+                if update.place:
+                    yield deltas.say(deltas.notice("info", session.turns.sentence(update.place)))
+                    continue
                 said = deltas.notice("bad", update.problem) if update.problem else None
                 yield deltas.delta(run_id, session.num_updates, update.events, update.running, said)
             yield deltas.end(run_id, session.num_updates)
@@ -195,11 +210,20 @@ class Host:
         if session.trace is None:
             return deltas.empty(self._header(session), session.token, notice)
         events, n = session.events_so_far()
-        return deltas.snapshot(session.run_id, n, events, self._header(session), session.token, session.running, notice)
+        return deltas.snapshot(
+            session.run_id,
+            n,
+            events,
+            self._header(session),
+            session.token,
+            session.running and session.recording is None,
+            notice,
+        )
 
     def _prepare(self, session: Session, values: tuple[Any, ...]) -> Iterator[deltas.Message]:
         """Waits for the model, saying so, and begins the run that `values` ask for unless it waits already."""
         name = model_name(values[0])
+        check_model(name, self.models, DEFAULT_MODEL)
         settings = page_settings(values[1 : 1 + MAX_SEQUENCES], values[1 + MAX_SEQUENCES :])
         yield from self._loading(name)
         model = self.shelf.get(name)
@@ -245,6 +269,8 @@ class Host:
     def session_of(self, token: str, request: gr.Request | None) -> Session:
         if token or request is None:
             return self.store.by_token(token)
+        if not _hash_of(request):
+            raise PagewalkError("Give the session that /generate answered with.")
         return self.store.of_viewer(viewer_of(request))
 
 
@@ -288,7 +314,16 @@ def model_name(value: Any) -> str | None:
 
 
 def viewer_of(request: gr.Request | None) -> str:
-    return (request.session_hash if request else None) or "anonymous"
+    """Who asks: one open page, or one client. A caller without a name of its own is somebody new each time."""
+    return _hash_of(request) or f"once-{secrets.token_urlsafe(12)}"
+
+
+def _hash_of(request: gr.Request | None) -> str | None:
+    """Gradio's name of the page or client; None over MCP, where one client of Gradio's own stands for all callers."""
+    headers = getattr(request, "headers", None) or {}
+    if request is None or headers.get("x-gradio-user") == "mcp":
+        return None
+    return getattr(request, "session_hash", None)
 
 
 def _int(value: Any) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from engine.engine import letters
-from engine.exchange import MAX_IMPORT_BYTES
+from engine.limits import MIB
 from engine.run_settings import RunSettings
 from engine.scenarios import SCENARIOS, Scenario, family, listed
 from viz.stage.stage import Stage
@@ -31,8 +31,8 @@ def playground(host: Host, demo: gr.Blocks) -> None:
     """Inside a tab of `demo`."""
     with gr.Row(elem_id="pw-controls", equal_height=False):
         model = gr.Dropdown(
-            [(DEFAULT_MODEL.removesuffix("-Instruct"), DEFAULT_MODEL)], value=DEFAULT_MODEL, allow_custom_value=True,
-            label="Model", show_label=False, elem_id="model", min_width=176, scale=0,
+            [(DEFAULT_MODEL.removesuffix("-Instruct"), DEFAULT_MODEL), *(host.models or ())], value=DEFAULT_MODEL,
+            allow_custom_value=True, label="Model", show_label=False, elem_id="model", min_width=176, scale=0,
         )  # fmt: skip
         with gr.Row(elem_id="pw-prompt", scale=1):
             which = gr.Radio(
@@ -68,7 +68,11 @@ def playground(host: Host, demo: gr.Blocks) -> None:
     def stage_lookup(question: Any) -> dict[str, Any]:
         return host.stage_lookup(question)
 
-    stage = Stage(server_functions=[stage_lookup], actions=["export", "import", "link"], max_import_bytes=MAX_IMPORT_BYTES)
+    stage = Stage(
+        server_functions=[stage_lookup],
+        actions=["export", "import", "link"],
+        max_import_bytes=host.store.limits.max_upload_mb * MIB,
+    )
     export_file = gr.File(visible="hidden", elem_id="export-file")
     session_box, example_box, reload_box, seed_box = (gr.Textbox(visible=False) for _ in range(4))
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.detokenizer import StreamingDetokenizer, token_texts
+from engine.detokenizer import StreamingDetokenizer, TokenPieces
 from engine.errors import ConfigError
 
 TEXTS = [
@@ -30,7 +30,7 @@ def as_bytes(texts) -> bytes:
 
 
 def stream(tokenizer, ids, stop=()) -> tuple[list[str], StreamingDetokenizer]:
-    detokenizer = StreamingDetokenizer(tokenizer, list(stop))
+    detokenizer = StreamingDetokenizer(TokenPieces(tokenizer), list(stop))
     pieces = [detokenizer.append(token_id) for token_id in ids]
     return [*pieces, detokenizer.finish()], detokenizer
 
@@ -42,7 +42,7 @@ def stream(tokenizer, ids, stop=()) -> tuple[list[str], StreamingDetokenizer]:
 def test_the_texts_of_all_tokens_joined_are_the_text(smollm, tiny, text):
     for tokenizer in (smollm.tokenizer, tiny.tokenizer):
         ids = tokenizer(text).input_ids
-        texts = token_texts(tokenizer, ids)
+        texts = TokenPieces(tokenizer).texts(ids)
         assert len(texts) == len(ids)
         assert as_bytes(texts) == text.encode() == tokenizer.decode(ids, clean_up_tokenization_spaces=False).encode()
 
@@ -54,7 +54,7 @@ def test_any_text_joins_exactly(smollm, tiny):
     def check(text):
         for tokenizer in (smollm.tokenizer, tiny.tokenizer):
             ids = tokenizer(text).input_ids
-            joined = as_bytes(token_texts(tokenizer, ids)).decode(errors="replace")
+            joined = as_bytes(TokenPieces(tokenizer).texts(ids)).decode(errors="replace")
             assert joined == tokenizer.decode(ids, clean_up_tokenization_spaces=False)
             assert joined == text or (tokenizer is smollm.tokenizer and any(map(is_dropped_by_smollm, text)))
             assert "".join(stream(tokenizer, ids)[0]) == tokenizer.decode(ids, skip_special_tokens=True)
@@ -66,7 +66,7 @@ def test_any_text_joins_exactly(smollm, tiny):
 @given(ids=st.lists(st.integers(0, 258), max_size=30))
 def test_any_tokens_at_all_stream_to_what_decode_says(tiny, ids):
     tokenizer = tiny.tokenizer
-    raw = as_bytes(token_texts(tokenizer, [i for i in ids if i not in (256, 257)]))
+    raw = as_bytes(TokenPieces(tokenizer).texts([i for i in ids if i not in (256, 257)]))
     whole = codecs.getincrementaldecoder("utf-8")(errors="replace").decode(raw)  # without an unfinished character
     assert "".join(stream(tokenizer, ids)[0]) == whole
     assert tokenizer.decode(ids, skip_special_tokens=True).startswith(whole)
@@ -74,7 +74,7 @@ def test_any_tokens_at_all_stream_to_what_decode_says(tiny, ids):
 
 def test_a_token_is_bytes_exactly_where_it_is_no_utf8_by_itself(smollm):
     ids = smollm.tokenizer("a 😀").input_ids
-    texts = token_texts(smollm.tokenizer, ids)
+    texts = TokenPieces(smollm.tokenizer).texts(ids)
     assert any(isinstance(text, bytes) for text in texts)
     for text in texts:
         if isinstance(text, bytes):
@@ -83,10 +83,10 @@ def test_a_token_is_bytes_exactly_where_it_is_no_utf8_by_itself(smollm):
 
 
 def test_every_id_of_the_vocabulary_has_its_text(smollm):
-    texts = token_texts(smollm.tokenizer, range(49152))
+    texts = TokenPieces(smollm.tokenizer).texts(range(49152))
     assert texts[:3] == ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
     assert all(texts)
-    assert token_texts(smollm.tokenizer, [60000]) == ("",)
+    assert TokenPieces(smollm.tokenizer).texts([60000]) == ("",)
 
 
 def sentencepiece_tokenizer():
@@ -109,7 +109,7 @@ def sentencepiece_tokenizer():
 def test_sentencepiece_marks_are_spaces_and_byte_tokens_are_bytes():
     tokenizer = sentencepiece_tokenizer()
     ids = tokenizer("Hi Hi €!").input_ids
-    assert token_texts(tokenizer, [1, *ids]) == ("<s>", " Hi", " Hi", " ", b"\xe2", b"\x82", b"\xac", "!")
+    assert TokenPieces(tokenizer).texts([1, *ids]) == ("<s>", " Hi", " Hi", " ", b"\xe2", b"\x82", b"\xac", "!")
     assert tokenizer.decode(ids) == "Hi Hi €!"
     assert stream(tokenizer, [1, *ids, 2])[0] == ["", " Hi", " Hi", " ", "", "", "€", "!", "", ""]
 
@@ -127,7 +127,7 @@ def test_a_stream_is_the_text_and_never_shows_half_a_character(tiny, text):
     shown, expected = "", codecs.getincrementaldecoder("utf-8")()
     for token_id, piece in zip(ids, pieces):
         shown += piece
-        ending = expected.decode(as_bytes(token_texts(tiny.tokenizer, [token_id])))
+        ending = expected.decode(as_bytes(TokenPieces(tiny.tokenizer).texts([token_id])))
         assert piece == ending
 
 
@@ -144,7 +144,7 @@ def test_bytes_that_can_never_become_a_character_read_as_decode_reads_them(tiny)
 
 
 def byte_id(tokenizer, byte: int) -> int:
-    return next(i for i in range(256) if as_bytes(token_texts(tokenizer, [i])) == bytes([byte]))
+    return next(i for i in range(256) if as_bytes(TokenPieces(tokenizer).texts([i])) == bytes([byte]))
 
 
 def test_special_tokens_have_no_text_even_within_a_character(tiny):
@@ -220,7 +220,7 @@ def test_where_a_text_stops_does_not_depend_on_how_it_is_cut_into_tokens(parts, 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text("abc", min_size=1, max_size=3), max_size=10), st.text("ab", min_size=1, max_size=4))
 def test_no_more_is_held_back_than_a_stop_string_may_need(parts, stop):
-    detokenizer, shown, text = StreamingDetokenizer(Pieces(parts), [stop]), "", ""
+    detokenizer, shown, text = StreamingDetokenizer(TokenPieces(Pieces(parts)), [stop]), "", ""
     for i, part in enumerate(parts):
         shown, text = shown + detokenizer.append(i), text + part
         if detokenizer.stopped:
@@ -232,4 +232,4 @@ def test_no_more_is_held_back_than_a_stop_string_may_need(parts, stop):
 @pytest.mark.parametrize("stop", ["END", [""], ["a", ""], [3]])
 def test_stop_strings_that_are_none_are_refused(tiny, stop):
     with pytest.raises(ConfigError, match="stop must be a list of strings that are not empty"):
-        StreamingDetokenizer(tiny.tokenizer, stop)
+        StreamingDetokenizer(TokenPieces(tiny.tokenizer), stop)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 
 import pytest
 
 from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError, RequestError
+from engine.limits import Limits
 from engine.model_loader import LoadedModel
-from engine.session import Limits, RunSettings, Session, SessionStore, nonempty
+from engine.run_settings import RunSettings
+from engine.session import Session, nonempty
+from engine.turns import Turns
 
 PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
 
@@ -163,37 +167,144 @@ def test_a_lookup_while_a_run_is_busy_never_waits_for_the_model(tiny: LoadedMode
     session.stop()
 
 
-def test_viewers_have_sessions_of_their_own_and_tokens_cannot_be_guessed() -> None:
-    store = SessionStore()
-    first, second = store.of_viewer("one"), store.of_viewer("two")
-    assert first is not second and store.of_viewer("one") is first
-    assert len(first.token) >= 24 and store.by_token(first.token) is first
-    with pytest.raises(PagewalkError, match="expired"):
-        store.by_token("one")
-
-
-def test_a_closed_session_is_kept_for_a_reload_and_then_forgotten() -> None:
-    store = SessionStore(Limits(closed_seconds=0.05))
-    session = store.of_viewer("old page")
-    assert store.readopt(session.token, "copy of the tab", patience=0.0) is None  # still shown by another page
-    store.close("old page")
-    assert store.readopt(session.token, "new page") is session
-    assert store.of_viewer("new page") is session
-    store.close("new page")
-    time.sleep(0.1)
-    assert store.sweep() == 1 and store.num_sessions == 0
-    assert store.readopt(session.token, "late") is None
-
-
-def test_idle_sessions_are_forgotten_and_a_full_host_says_so() -> None:
-    store = SessionStore(Limits(max_sessions=2, idle_seconds=0.05))
-    store.of_viewer("a")
-    store.of_viewer("b")
-    with pytest.raises(PagewalkError, match="All 2 places are taken"):
-        store.of_viewer("c")
-    time.sleep(0.1)
-    assert store.of_viewer("c") and store.num_sessions == 1
-
-
 def test_only_prompts_with_text_count() -> None:
     assert nonempty(["", " x ", "\n", "y"]) == (" x ", "y")
+
+
+@pytest.mark.parametrize(
+    "limits, wanted, sentence",
+    [
+        (Limits(max_prompt_chars=4), settings("hello"), "has 5 characters; this host takes 4"),
+        (Limits(max_prompt_tokens=3), settings("hello"), "has 5 tokens; this host takes 3"),
+        (Limits(max_new_tokens=11), settings("hello"), "12 new tokens were asked for; this host gives 11"),
+        (Limits(max_sequences=1), settings("a", "b"), r"2 x 1 sequences were asked for; this host runs 1"),
+        (Limits(max_blocks=127), settings("hello"), "128 blocks was asked for; this host gives 127"),
+        (Limits(max_pool_mb=1), settings("hello", num_blocks=300), r"300 blocks x 16 takes 2 MiB; this host gives 1 MiB"),
+        (Limits(memory_mb=1), settings("hello", num_blocks=300), r"needs 2 MiB .*; 0 of the host's 1 MiB are in use"),
+    ],
+)
+def test_each_limit_refuses_with_its_number(tiny: LoadedModel, limits: Limits, wanted: RunSettings, sentence: str) -> None:
+    session = Session(limits)
+    with pytest.raises(RequestError, match=sentence):
+        session.begin(tiny, wanted)
+    assert session.engine is None and session.budget.num_bytes == 0
+    session.begin(tiny, settings("a", max_tokens=2, num_blocks=16))
+    finish(session)
+    assert len(session.engine.output("A").token_ids) == 2
+
+
+def test_a_refused_run_gives_back_what_it_had_taken(tiny: LoadedModel) -> None:
+    session = Session()
+    session.begin(tiny, settings("hello", num_blocks=8))
+    finish(session)
+    before = session.budget.num_bytes
+    with pytest.raises(RequestError, match="the pool has 16"):
+        session.begin(tiny, settings("x" * 300, num_blocks=16))
+    assert session.budget.num_bytes == before > 0
+
+
+def test_what_a_session_holds_is_what_its_pool_and_vectors_take(tiny: LoadedModel) -> None:
+    session = Session()
+    session.begin(tiny, settings("hello", "and more", max_tokens=30))
+    finish(session)
+    engine = session.engine
+    assert engine.capture.num_bytes > 0
+    held = session.budget.held(session)
+    assert engine.runner.kv_cache.num_bytes + engine.capture.num_bytes <= held
+    assert held == engine.runner.kv_cache.num_bytes + engine.capture.budget_bytes
+
+
+def test_memory_given_up_is_gone_and_the_story_stays(tiny: LoadedModel) -> None:
+    session = Session()
+    session.begin(tiny, settings("hello"))
+    finish(session)
+    pool = weakref.ref(session.engine.runner.kv_cache)
+    capture = weakref.ref(session.engine.capture)
+    events = list(session.trace.events)
+    assert session.give_up_memory() and not session.give_up_memory()
+    assert pool() is None and capture() is None and session.budget.num_bytes == 0
+    assert session.trace.events == events == session.events_so_far()[0]
+    with pytest.raises(PagewalkError, match="needed for other visitors"):
+        session.lookup("A", None, 0, 0, 0)
+    session.begin(tiny, settings("hello"))
+    finish(session)
+    assert session.lookup("A", None, 2, 0, 0).slot_state == "freed"
+
+
+def test_a_running_session_gives_up_nothing(tiny: LoadedModel) -> None:
+    session = Session()
+    session.begin(tiny, settings("hello", max_tokens=400))
+    session.start()
+    assert not session.give_up_memory() and session.engine is not None
+    session.stop()
+
+
+def test_the_engine_of_other_settings_dies_at_once(tiny: LoadedModel) -> None:
+    session = Session()
+    session.begin(tiny, settings("hello"))
+    finish(session)
+    old, pool = weakref.ref(session.engine), weakref.ref(session.engine.runner.kv_cache)
+    session.begin(tiny, settings("hello", block_size=4))
+    assert old() is None and pool() is None
+
+
+def test_a_run_that_waits_tells_its_place_and_then_its_events(tiny: LoadedModel) -> None:
+    turns = Turns(max_running=1, turn_seconds=1e9)
+    first, second = Session(turns=turns), Session(turns=turns)
+    first.begin(tiny, settings("hello", max_tokens=400))
+    first.start()
+    second.begin(tiny, settings("hello", max_tokens=3))
+    second.start()
+    assert second.place == 1 and second.running
+    follower = second.updates(0.0)
+    added, waits = next(follower), next(follower)
+    assert [type(event).__name__ for event in added.events] == ["RequestAdded"] and added.place == 0
+    assert (waits.place, waits.events, waits.running, second.num_updates) == (1, [], True, 1)
+    first.stop()
+    events = added.events + [event for update in follower for event in update.events]
+    assert events == second.trace.events and not second.running
+
+
+def test_stopping_a_run_that_waits_needs_no_turn(tiny: LoadedModel) -> None:
+    turns = Turns(max_running=1, turn_seconds=1e9)
+    first, second = Session(turns=turns), Session(turns=turns)
+    first.begin(tiny, settings("hello", max_tokens=400))
+    first.start()
+    second.begin(tiny, settings("hello"))
+    second.start()
+    second.stop()
+    assert not second.running and second.engine.step_count == 0 and first.running
+    assert second.engine.output("A").finish_reason == "abort"
+    first.stop()
+
+
+def test_a_run_refused_by_a_full_queue_is_over(tiny: LoadedModel) -> None:
+    turns = Turns(max_running=1, max_waiting=0)
+    first, second = Session(turns=turns), Session(turns=turns)
+    first.begin(tiny, settings("hello", max_tokens=400))
+    first.start()
+    second.begin(tiny, settings("hello"))
+    with pytest.raises(RequestError, match="queue is full"):
+        second.start()
+    assert not second.running and not second.paused
+    first.stop()
+    second.begin(tiny, settings("hello", max_tokens=2))
+    assert finish(second)
+
+
+def test_a_run_that_is_ended_from_outside_says_why(tiny: LoadedModel) -> None:
+    session = Session()
+    session.begin(tiny, settings("hello", max_tokens=400))
+    session.start()
+    session.stop("The host is restarting.")
+    assert list(session.updates(0.0))[-1].problem == "The host is restarting."
+
+
+def test_a_run_is_logged_in_one_line_without_a_word_of_it(tiny: LoadedModel, caplog: pytest.LogCaptureFixture) -> None:
+    session = Session()
+    session.begin(tiny, settings("a secret"))
+    with caplog.at_level("INFO", logger="pagewalk.session"):
+        finish(session)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"run session={session.token[:6]} tokens=12 steps=12 ") and line.endswith("finish=length")
+    assert "secret" not in line and session.token not in line and session.engine.output("A").text not in line

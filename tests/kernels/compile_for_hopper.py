@@ -17,9 +17,12 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-BF16 = {"Q", "K", "V", "OUT", "KEY", "VALUE", "K_POOL", "V_POOL"}
-INT32 = {"TABLE", "PIECES", "MERGES", "BATCH"}
-UNALIGNED = {"table_row", "table_width", "count", "programs", "capacity", "scale_log2"}
+BF16 = {
+    "Q", "K", "V", "OUT", "KEY", "VALUE", "K_POOL", "V_POOL", "X", "RESIDUAL", "WEIGHT", "QKV", "COS", "SIN", "Q_OUT", "KV_OUT",
+    "GATE_UP",
+}  # fmt: skip
+INT32 = {"TABLE", "PIECES", "MERGES", "BATCH", "POSITIONS"}
+UNALIGNED = {"table_row", "table_width", "count", "programs", "capacity", "scale_log2", "eps"}
 COMMON = {"G": 4, "D": 128, "DP": 128, "BLOCK": 16, "N_KV": 8, "STEP": 2, "PRECISION": "tf32"}
 DECODE = COMMON | {"GP": 16, "WIDTH": 16, "IDS": 8, "PDL": True}
 PLAN = {"CUT": 1, "TILE": 64, "BLOCK": 16, "PAGES": 4, "WIDTH": 16, "IDS": 8, "LANES": 64, "STEP": 16, "CHOICES": 256}
@@ -31,6 +34,9 @@ KERNELS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "merge": ("merge_parts", "merge_kernel", {"N_Q": 32, "D": 128, "DB": 128, "PARTS": 16, "PDL": True}, 2),
     "plan, even": ("decode_launch", "plan_kernel", PLAN, 4),
     "plan, ragged": ("decode_launch", "plan_kernel", PLAN | {"CUT": 2}, 4),
+    "norm": ("fused_ops", "rms_norm_kernel", {"N": 4096, "BLOCK": 4096, "ADD": True}, 16),
+    "rotate and write": ("fused_ops", "rope_and_write_kernel", {"N_Q": 32, "N_KV": 8, "D": 128, "HALF": 64, "KEEP": True}, 1),
+    "swiglu": ("fused_ops", "silu_mul_kernel", {"N": 14336, "BLOCK": 1024}, 4),
 }
 
 
@@ -45,7 +51,8 @@ def compiled(module: str, function: str, constants: dict[str, Any], warps: int) 
         signature[argument] = pointer if argument.isupper() else "i32"
         if argument not in UNALIGNED:
             attributes[(i,)] = [["tt.divisibility", 16]]
-    signature |= {name: kind for name, kind in (("SLOTS", "*i64"), ("scale_log2", "fp32")) if name in signature}
+    scalars = (("SLOTS", "*i64"), ("scale_log2", "fp32"), ("eps", "fp32"))
+    signature |= {name: kind for name, kind in scalars if name in signature}
     fixed = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     made = triton.compile(
         ASTSource(kernel, signature, fixed, attributes), target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}

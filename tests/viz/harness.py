@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 
 from tests.viz.fake_run import HEADER, fake_run, hostile_texts, lookup_answer
-from viz import deltas
+from viz import deltas, served
 from viz.stage.stage import Stage
 from viz.theme import head, header_html, page_css, theme
 
@@ -131,5 +131,6 @@ def build() -> gr.Blocks:
 
 if __name__ == "__main__":
     build().queue().launch(
-        server_port=int(os.environ.get("PORT", 7870)), theme=theme(), css=page_css(), head=head(), quiet=True
-    )
+        server_port=int(os.environ.get("PORT", 7870)), theme=theme(), css=page_css(), head=head(), quiet=True,
+        app_kwargs={"routes": served.routes()},
+    )  # fmt: skip

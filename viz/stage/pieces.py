@@ -9,8 +9,9 @@ import os
 
 import gradio as gr
 
+from viz import served
 from viz.stage.stage import HERE
-from viz.theme import STAGE_JS, head, page_css, theme
+from viz.theme import head, page_css, theme
 
 ON_LOAD = "const start = () => (window.Pagewalk?.pieces ? window.Pagewalk.pieces(element) : setTimeout(start, 20)); start();"
 
@@ -23,11 +24,11 @@ def build() -> gr.Blocks:
 
 
 def board_head() -> str:
-    pieces = (STAGE_JS / "pieces.js").resolve()
-    return f'{head()}<script type="module" src="gradio_api/file={pieces}"></script>\n'
+    return f'{head()}<script type="module" src="{served.url("view/stage/js/pieces.js")}"></script>\n'
 
 
 if __name__ == "__main__":
     build().launch(
-        server_port=int(os.environ.get("PORT", "7880")), theme=theme(), css=page_css(), head=board_head(), quiet=True
-    )
+        server_port=int(os.environ.get("PORT", "7880")), theme=theme(), css=page_css(), head=board_head(), quiet=True,
+        app_kwargs={"routes": served.routes()},
+    )  # fmt: skip

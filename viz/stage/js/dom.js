@@ -21,7 +21,8 @@ export const icon = (name, solid) =>
   svg('svg', { class: solid ? 'icon solid' : 'icon', viewBox: '0 0 16 16', 'aria-hidden': 'true' }, svg('use', { href: `#pw-i-${name}` }));
 export const num = text => h('span', 'num', text);
 export const bold = text => h('b', '', text);
-export const fmt = n => n.toLocaleString('en-US');
+const whole = new Intl.NumberFormat('en-US');          // toLocaleString makes a new one at every call
+export const fmt = n => whole.format(n);
 export const css = (element, name) => getComputedStyle(element).getPropertyValue(name).trim();
 export const isPhone = root => root.clientWidth <= 720;
 

@@ -16,15 +16,14 @@ import { Status } from './status.js';
 import { Find } from './find.js';
 import { Walk } from './walk.js';
 import { Tip } from './tip.js';
-import { stageKeys, ensureTabStop, helpBox } from './keys.js';
+import { stageKeys, ensureTabStop } from './keys.js';
 import { describeSlot } from './describe.js';
 import { readSkin } from './skin.js';
 import { visible } from './dom.js';
 import { paneHeight, rowHeights } from './sizes.js';
-import { readLink, copyLink } from './link.js';
+import { readLink } from './link.js';
 import { Opener } from './opener.js';
-import { pickFile, sendFile } from './files.js';
-import { compareBox } from './compare.js';
+import { act, Box, openList, pressGenerate, showComparison, showHelp } from './actions.js';
 
 // A reloaded tab comes back to its session (app.py reads this on load); another tab or window never sees it.
 function rememberSession(token) {
@@ -32,8 +31,6 @@ function rememberSession(token) {
 }
 
 const LAG = 3;   // steps that a moving picture may be behind before the chart says so
-
-const openList = id => { const input = document.querySelector(`#${id} input`); input?.focus(); input?.click(); };
 
 const welcome = blockSize => ({
   title: 'Click any token', text: 'Pagewalk walks from the token to the bytes of its key, one step at a time, and checks the answer.',
@@ -47,6 +44,7 @@ class Stage {
     Object.assign(this, { props, trigger, server, upload, frames: 0, scheduled: false, loading: false, hover: null });
     this.clock = new Clock();
     this.opener = new Opener(this);
+    this.box = new Box(this.root);
     this.skin = readSkin(this.root);
     this.#panes();
     this.bus = new Bus({ onReset: (message, again) => this.#reset(message, again), onAppend: message => { if (message?.refused) this.opener.refused(); this.schedule(); }, onGap: have => this.#resync(have) });
@@ -63,10 +61,10 @@ class Stage {
     this.lookup = new LookupPane(root, { onChoose: () => this.schedule(), onAct: () => this.#follow() });
     this.usage = new UsagePane(root, { onSeek: seek });
     this.events = new EventsPane(root, { onSeek: seek });
-    this.transport = new Transport(root, { onButton: name => this.#transport(name), onAction: (name, button) => this.#action(name, button), onPace: pace => { this.clock.pace = pace; this.schedule(); }, actions: this.props.actions ?? [] });
+    this.transport = new Transport(root, { onButton: name => this.#transport(name), onAction: (name, button) => act(this, name, button), onPace: pace => { this.clock.pace = pace; this.schedule(); }, actions: this.props.actions ?? [] });
     this.notice = new Notice(root, {
-      onNewest: () => this.newest(), onSeek: seek, onOthers: () => openList('examples'), onOwn: () => document.querySelector('button#generate, #generate button')?.click(),
-      onOpen: example => this.open({ example }), onCompare: () => this.#compare(),
+      onNewest: () => this.newest(), onSeek: seek, onOthers: () => openList('examples'), onOwn: pressGenerate,
+      onOpen: example => this.open({ example }), onCompare: () => showComparison(this),
     });
     this.legend = new Legend(root);
     this.status = new Status();
@@ -90,7 +88,7 @@ class Stage {
     window.addEventListener('resize', () => this.resize());
     new MutationObserver(() => this.#theme()).observe(document.body, { attributes: true, attributeFilter: ['class'] });
     document.fonts?.ready.then(() => this.#theme());
-    stageKeys(root, { step: by => this.seek(this.clock.step + by), event: by => this.#event(by), play: () => this.#transport('play'), clear: () => this.clear(), find: () => this.find.open(), help: () => this.#help() });
+    stageKeys(root, { step: by => this.seek(this.clock.step + by), event: by => this.#event(by), play: () => this.#transport('play'), clear: () => this.clear(), find: () => this.find.open(), help: () => showHelp(this) });
   }
 
   async #reset(message, again) {
@@ -237,7 +235,7 @@ class Stage {
 
   clear() {
     if (this.find.isOpen) return this.find.close();
-    if (this.helpOpen) return this.#box(null);
+    if (this.box.isOpen) return this.box.show(null);
     if (this.pin.target || this.pin.note) this.pin.clear();
     else this.tokens.opened.clear();
     this.schedule();
@@ -264,31 +262,6 @@ class Stage {
   }
 
   say(level, text) { this.bus.notice = { level, text }; this.schedule(); }
-
-  #action(name, button) {
-    if (name === 'keys') return this.#help();
-    if (name === 'link') return copyLink(button, { step: this.clock.step, pin: this.pin.target, layer: this.layer, head: this.headIndex, header: this.bus.header });
-    if (name === 'export') return this.trigger('export_run', { run: this.bus.run });
-    if (name === 'import') pickFile(file => sendFile(file, { upload: this.upload, trigger: this.trigger, say: (level, text) => this.say(level, text), maxBytes: this.props.max_import_bytes }));
-  }
-
-  #compare() {
-    const { recording, device, backend, dtype } = this.bus.header, made = `on ${device === 'cpu' ? 'CPU' : device}, ${backend}, ${dtype}`;
-    this.#box(compareBox(recording, made, { onOpen: example => { this.#box(null); this.open({ example }); }, onClose: () => this.#box(null) }));
-  }
-
-  // The one box over the Stage: keys, or a comparison. Esc closes it and the focus goes back.
-  #box(box) {
-    this.helpOpen?.remove();
-    if (box) {
-      this.before = document.activeElement;
-      this.root.append(box);
-      box.querySelector('button:not(:disabled)').focus();
-    } else this.before?.focus?.();
-    this.helpOpen = box;
-  }
-
-  #help() { this.#box(this.helpOpen ? null : helpBox(() => this.#box(null))); }
 
   #clickRows(event) {
     const token = event.target.closest('.tok[data-position]'), cell = event.target.closest('.cell'), fold = event.target.closest('.fold'), head = event.target.closest('.seq');

@@ -1,8 +1,16 @@
 // What happened and why, a line each: the events list and the lane under the chart. Pure.
 
-const count = (n, word) => `${n.toLocaleString('en-US')} ${word}${n === 1 ? '' : 's'}`;
+import { fmt } from './dom.js';
+
+const count = (n, word) => `${fmt(n)} ${word}${n === 1 ? '' : 's'}`;
 const few = ids => (ids.length <= 4 ? ids.join(', ') : `${ids.slice(0, 3).join(', ')} … ${ids[ids.length - 1]}`);
 const noStop = text => String(text ?? '').replace(/\.\s*$/, '');
+
+// An entry of many blocks is put in words when it is shown: a large pool has thousands of blocks in one entry.
+const SEVERAL = {
+  what: { enumerable: true, get() { return `${this.request} takes blocks ${few(this.blocks)}`; } },
+  why: { enumerable: true, get() { return `${count(this.blocks.length, 'block')} from logical block ${this.logical} on: ${this.reason}`; } },
+};
 
 export class Story {
   constructor() { this.entries = []; }
@@ -19,9 +27,8 @@ export class Story {
     if (!entry) return;
     const last = this.entries[this.entries.length - 1];
     if (entry.kind === 'alloc' && last && last.kind === 'alloc' && last.step === step && last.request === entry.request) {
+      if (last.blocks.length === 1) Object.defineProperties(last, SEVERAL);
       last.blocks.push(...entry.blocks);
-      last.what = `${entry.request} takes blocks ${few(last.blocks)}`;
-      last.why = `${count(last.blocks.length, 'block')} from logical block ${last.logical} on: ${last.reason}`;
     } else this.#push({ step, ...entry });
   }
 
@@ -42,7 +49,7 @@ export class Story {
 }
 
 const TELL = {
-  RequestAdded: ([, , id, , , texts, max]) => ({ kind: 'add', request: id, what: `${id} joins`, why: `${count(texts.length, 'prompt token')}, up to ${max.toLocaleString('en-US')} new` }),
+  RequestAdded: ([, , id, , , texts, max]) => ({ kind: 'add', request: id, what: `${id} joins`, why: `${count(texts.length, 'prompt token')}, up to ${fmt(max)} new` }),
   RequestRefused: ([, , , reason]) => ({ kind: 'refused', bad: true, what: 'Refused', why: noStop(reason) }),
   PrefixHit: ([, , id, , blocks, reason]) => ({ kind: 'hit', request: id, what: `${id} reuses ${blocks.length === 1 ? 'block' : 'blocks'} ${few(blocks)}`, why: noStop(reason) }),
   BlockAllocated: ([, , id, logical, block, reason]) => ({

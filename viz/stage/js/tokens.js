@@ -12,10 +12,13 @@ export class TokensPane {
     this.root = root;
     this.parts = new Map();      // key -> { el, signature, update }
     this.opened = new Map();     // request id -> Set of logical blocks opened by hand
-    this.host.replaceChildren();
+    this.end = h('i', 'end', '', { 'aria-hidden': 'true' });
+    this.host.replaceChildren(this.end);
+    // Says whether there is more below, without asking for a layout in every frame.
+    new IntersectionObserver(([end]) => this.host.classList.toggle('more', !end.isIntersecting), { root: this.host, rootMargin: '0px 0px 12px 0px' }).observe(this.end);
   }
 
-  reset() { this.parts.clear(); this.opened.clear(); this.host.replaceChildren(); }
+  reset() { this.parts.clear(); this.opened.clear(); this.host.replaceChildren(this.end); }
 
   open(id, first, last) {
     const rows = this.opened.get(id) ?? new Set();
@@ -44,12 +47,6 @@ export class TokensPane {
     }
     if (!wanted.length) wanted.push(this.#part('none', () => h('p', 'none', 'No tokens yet. Pick an example or press Generate.'), '', () => {}));
     this.#place(wanted);
-    this.fade();
-  }
-
-  fade() {
-    const { host } = this;
-    host.classList.toggle('more', host.scrollHeight - host.clientHeight - host.scrollTop > 12);
   }
 
   token(request, position) { return this.host.querySelector(`.tok[data-request="${request}"][data-position="${position}"]`); }

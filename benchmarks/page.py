@@ -1,0 +1,205 @@
+"""The page in Chromium: draws a second, bytes an update, time to open, click to numbers, memory over minutes.
+
+    python -m benchmarks.page [--minutes 10]
+
+The Stage is the real one in the real app; the large states are scripted, since no small machine computes 262,144 tokens.
+Draws are counted while an update comes with every animation frame. Ten minutes at ten updates a second watch DOM nodes and
+heap (after a garbage collection). The last part generates with the real model and clicks tokens meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from app import build, queue
+from engine.events import BlockAllocated, Event, RequestAdded, SlotsWritten, StepTimed, TokenSampled
+from viz import deltas
+from viz.stage.stage import figures
+from viz.theme import head, page_css, theme
+from web.host import Host
+
+STAGE = "document.querySelector('.stage').pagewalk"
+RECEIVE = f"log => {STAGE}.bus.receive({{ kind: 'delta', run: {STAGE}.bus.run, n: {STAGE}.bus.n + 1, log, running: true }})"
+WEIGHT = "document.querySelector('.lookup [data-field=weight]')?.dataset.value"
+BLOCK_SIZE = 16
+NAMES = "ABCDEFG"
+
+
+def header(num_blocks: int) -> dict[str, Any]:
+    return {
+        "block_size": BLOCK_SIZE, "num_blocks": num_blocks, "model": "scripted", "device": "cpu", "dtype": "float32",
+        "backend": "torch", "backend_reason": "", "num_layers": 30, "num_heads": 9, "num_kv_heads": 3, "head_dim": 64,
+        "slot_bytes": 768, "bytes_per_block": 737280, "version": "0",
+    }  # fmt: skip
+
+
+def scripted(num_blocks: int, share: float) -> Iterator[list[Event]]:
+    """Seven sequences whose prompts fill `share` of the pool, then one token of each a step, until the pool is full."""
+    length = int(num_blocks * BLOCK_SIZE * share) // len(NAMES)
+    free = iter((i * 7919) % num_blocks for i in range(num_blocks))  # 7919 is prime: every block once, in no order
+    tables: dict[str, list[int]] = {name: [] for name in NAMES}
+
+    def write(step: int, name: str, start: int, stop: int) -> list[Event]:
+        out: list[Event] = []
+        for index in range(len(tables[name]), -(-stop // BLOCK_SIZE)):
+            tables[name].append(next(free))
+            out.append(BlockAllocated(step, name, index, tables[name][index], f"token {index * BLOCK_SIZE} starts a block"))
+        slots = tuple(tables[name][p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE for p in range(start, stop))
+        return [*out, SlotsWritten(step, name, start, slots), TokenSampled(step, name, stop, 1, " word")]
+
+    first: list[Event] = []
+    for name in NAMES:
+        words = tuple(f" {name.lower()}{i % 1000}" for i in range(length))
+        first.append(RequestAdded(0, name, "scripted", tuple(range(length)), words, 1 << 20))
+    yield first
+    step, done = 1, 0
+    while True:
+        try:
+            events = [e for name in NAMES for e in write(step, name, done, length if step == 1 else done + 1)]
+        except StopIteration:
+            return
+        yield [*events, StepTimed(step, 7, 7, 0.1, 2.0, 0.1)]
+        done, step = (length if step == 1 else done + 1), step + 1
+
+
+def open_state(page: Page, num_blocks: int, share: float) -> tuple[Iterator[list[Event]], float]:
+    """Shows the scripted state; seconds from the message to the drawn picture."""
+    run = scripted(num_blocks, share)
+    events = [*next(run), *next(run)]
+    message = deltas.snapshot(f"bench-{num_blocks}-{time.monotonic()}", 0, events, header(num_blocks), "s", True)
+    message["figures"] = figures(num_blocks, BLOCK_SIZE)
+    ms = page.evaluate(
+        f"""async message => {{
+          const S = {STAGE}, began = performance.now();
+          S.bus.receive(message);
+          while (!S.settled || !S.state?.requests.length) await new Promise(requestAnimationFrame);
+          await new Promise(requestAnimationFrame);
+          return performance.now() - began;
+        }}""",
+        message,
+    )
+    return run, ms / 1e3
+
+
+def draws(page: Page, run: Iterator[list[Event]], seconds: float) -> tuple[float, list[int]]:
+    """Draws a second while an update waits for every frame; bytes of each update."""
+    batch = [json.dumps(deltas.log_text(events)) for events in itertools.islice(run, 600)]
+    sizes = [len(text.encode()) for text in batch]
+    rate = page.evaluate(
+        f"""async ([batch, seconds]) => {{
+          const S = {STAGE}, receive = {RECEIVE}, from = S.frames, began = performance.now();
+          for (const text of batch) {{
+            if (performance.now() - began > seconds * 1000) break;
+            receive(JSON.parse(text));
+            await new Promise(requestAnimationFrame);
+          }}
+          return (S.frames - from) / ((performance.now() - began) / 1000);
+        }}""",
+        [batch, seconds],
+    )
+    return rate, sizes
+
+
+def watch_memory(page: Page, minutes: float) -> None:
+    """Ten updates a second; nodes and heap every tenth of the time."""
+    run, _ = open_state(page, 16384, 0.1)
+    client = page.context.new_cdp_session(page)
+    client.send("Performance.enable")
+    print(f"\n{'minute':>7} {'updates':>8} {'DOM nodes':>10} {'listeners':>10} {'heap MB':>8}")
+    for part in range(11):
+        if part:
+            end = time.monotonic() + minutes * 6
+            while time.monotonic() < end:
+                page.evaluate(
+                    RECEIVE,
+                    deltas.log_text(next(run)),
+                )
+                time.sleep(0.095)
+        client.send("HeapProfiler.collectGarbage")
+        found = {m["name"]: m["value"] for m in client.send("Performance.getMetrics")["metrics"]}
+        updates = page.evaluate(f"{STAGE}.bus.n")
+        print(
+            f"{part * minutes / 10:>7.1f} {updates:>8} {found['Nodes']:>10.0f} {found['JSEventListeners']:>10.0f} "
+            f"{found['JSHeapUsedSize'] / 1e6:>8.1f}",
+            flush=True,
+        )  # fmt: skip
+
+
+def click_to_numbers(page: Page, clicks: int = 30) -> list[float]:
+    """Milliseconds from the click on a token to its weight on the page, while the real model generates."""
+    page.locator("#prompt textarea, #prompt input").first.fill("The history of the city begins long before the first stone")
+    page.click("#settings-toggle")
+    page.locator("#max-tokens input").fill("400")
+    page.locator("#ignore-eos input").set_checked(True)
+    page.click("#settings-toggle")
+    page.click("#generate")
+    page.wait_for_function(f"{STAGE}.bus.running && {STAGE}.bus.mirror?.newest > 8", timeout=120_000)
+    times = []
+    for i in range(clicks):
+        times.append(
+            page.evaluate(
+                f"""async position => {{
+                  const S = {STAGE}, began = performance.now(), value = () => {WEIGHT};
+                  S.clear();
+                  while (value()) await new Promise(requestAnimationFrame);
+                  const start = performance.now();
+                  S.pinToken('A', position);
+                  while (!value() && performance.now() - began < 20000) await new Promise(requestAnimationFrame);
+                  return performance.now() - start;
+                }}""",
+                i % 10,
+            )
+        )
+        page.wait_for_timeout(150)
+    if not page.evaluate(f"{STAGE}.bus.running"):
+        raise RuntimeError("The run ended before the last click.")
+    page.click("#stop")
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    args = parser.parse_args()
+    host = Host()
+    host.shelf.get(None)
+    demo = build(host)
+    queue(demo)
+    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False, theme=theme(), css=page_css(), head=head())
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    flags = ["--no-sandbox", "--disable-gpu", "--enable-precise-memory-info"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=flags)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(url)
+        page.wait_for_function("document.querySelector('.stage')?.pagewalk?.bus?.session", timeout=60_000)
+        print(f"{'slots':>10} {'filled':>7} {'opens in':>9} {'draws/s':>8} {'bytes an update':>16} {'most':>6}")
+        for num_blocks, share in ((128, 0.1), (16384, 0.1), (16384, 0.9), (62500, 0.1), (62500, 0.9)):
+            run, seconds = open_state(page, num_blocks, share)
+            rate, sizes = draws(page, run, 5.0)
+            print(
+                f"{num_blocks * BLOCK_SIZE:>10,} {share:>7.0%} {seconds:>7.2f} s {rate:>8.1f} "
+                f"{statistics.median(sizes):>16,.0f} {max(sizes):>6,}",
+                flush=True,
+            )  # fmt: skip
+        if args.minutes:
+            watch_memory(page, args.minutes)
+        page.reload()
+        page.wait_for_function("document.querySelector('.stage')?.pagewalk?.bus?.session", timeout=60_000)
+        times = click_to_numbers(page)
+        print(f"\nclick to numbers while generating: median {statistics.median(times):.0f} ms, most {max(times):.0f} ms")
+        browser.close()
+    demo.close()
+
+
+if __name__ == "__main__":
+    main()
