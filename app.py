@@ -60,8 +60,8 @@ def queue(demo: gr.Blocks) -> None:
     demo._queue.progress_update_sleep_when_free = 0.1
 
 
-def launch(host: Host, server_name: str, server_port: int) -> gr.Blocks:
-    """Starts the server, and the model in the background. Returns at once."""
+def launch(host: Host, server_name: str, server_port: int | None = None) -> gr.Blocks:
+    """Starts the server (port None: the first free one from 7860), and the model in the background. Returns at once."""
     host.shelf.request(None)
     sweep_in_background(host.store)
     demo = build(host)

@@ -116,14 +116,12 @@ def transformers_run(model: LoadedModel, peer: Any, batch: int, new_tokens: int)
 
 def page_run(model: LoadedModel, batch: int, new_tokens: int) -> Run:
     """Seconds from the first to the last step of a run that the page's own Generate began, streamed to another process."""
-    from app import build, queue
+    from app import launch
     from engine.model_shelf import ModelShelf
     from web.host import MAX_SEQUENCES, Host
 
     host = Host(ModelShelf.of(model))
-    demo = build(host)
-    queue(demo)
-    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False)
+    demo = launch(host, "127.0.0.1")
     index = next(d["id"] for d in demo.get_config_file()["dependencies"] if d["api_name"] == "page_generate")
     prompts = [PROMPT] * batch + [""] * (MAX_SEQUENCES - batch)
     values = ["", *prompts, 128, 16, new_tokens, 1, 0.0, 1.0, 0, 0, False, False, True]
@@ -139,7 +137,7 @@ def page_run(model: LoadedModel, batch: int, new_tokens: int) -> Run:
     def run() -> float:
         stamps.clear()
         Engine.step = stamped  # type: ignore[method-assign]
-        reader = multiprocessing.get_context("spawn").Process(target=follow, args=(url, index, values, "benchmark"))
+        reader = multiprocessing.get_context("spawn").Process(target=follow, args=(demo.local_url, index, values, "benchmark"))
         reader.start()
         reader.join()
         Engine.step = step  # type: ignore[method-assign]

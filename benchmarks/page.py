@@ -20,11 +20,10 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from app import build, queue
+from app import launch
 from engine.events import BlockAllocated, Event, RequestAdded, SlotsWritten, StepTimed, TokenSampled
 from viz import deltas
 from viz.stage.stage import figures
-from viz.theme import head, page_css, theme
 from web.host import Host
 
 STAGE = "document.querySelector('.stage').pagewalk"
@@ -172,15 +171,13 @@ def main() -> None:
     args = parser.parse_args()
     host = Host()
     host.shelf.get(None)
-    demo = build(host)
-    queue(demo)
-    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False, theme=theme(), css=page_css(), head=head())
+    demo = launch(host, "127.0.0.1")
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     flags = ["--no-sandbox", "--disable-gpu", "--enable-precise-memory-info"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=flags)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
-        page.goto(url)
+        page.goto(demo.local_url)
         page.wait_for_function("document.querySelector('.stage')?.pagewalk?.bus?.session", timeout=60_000)
         print(f"{'slots':>10} {'filled':>7} {'opens in':>9} {'draws/s':>8} {'bytes an update':>16} {'most':>6}")
         for num_blocks, share in ((128, 0.1), (16384, 0.1), (16384, 0.9), (62500, 0.1), (62500, 0.9)):

@@ -1,5 +1,7 @@
 // The pool pane: paints the canvas, hands it to Plotly's image trace, keeps view, rings, captions and labels right.
 // The view (zoom and pan) lives in Plotly's axes; whoever changes them, the picture is painted again for the new window.
+// The canvas itself is what one sees, under Plotly's transparent figure: encoding it for the trace takes longer than painting
+// it, so the trace's own picture, which exports and scripts read, follows at 4 Hz and when somebody asks (`sync`).
 
 import { h, fmt } from './dom.js';
 import { geometry, fitView, viewAt, zoomTarget, slotsZoom, panned, isFit, SLOT_CELL } from './geometry.js';
@@ -10,6 +12,7 @@ const XLINK = 'http://www.w3.org/1999/xlink';
 const CONFIG = { staticPlot: true, displayModeBar: false, responsive: false, doubleClick: false };
 
 const SETTLE = {}, SETTLE_MS = 160;      // no view equals SETTLE: the next draw is a full one
+const ENCODE_MS = 250;
 
 export class PoolPane {
   constructor(root, { onView }) {
@@ -18,7 +21,9 @@ export class PoolPane {
     this.zoomButtons = [...root.querySelectorAll('.zoom button')];
     this.subtitle = root.querySelector('.pool-size');
     this.onView = onView;
-    this.canvas = document.createElement('canvas');
+    this.canvas = h('canvas', 'picture', '', { 'aria-hidden': 'true' });
+    this.wrap.prepend(this.canvas);
+    this.encoded = 0;
     this.map = h('div', 'minimap', [h('canvas'), h('i')], { 'aria-hidden': 'true', hidden: '' });
     this.wrap.append(this.map);
     this.grid = null;
@@ -33,7 +38,8 @@ export class PoolPane {
     if (!keepView || !this.view) this.view = fitView(this.grid);
     this.ready = false;
     this.painted = {};
-    const { width, height } = this.#size();
+    this.measure();
+    const { width, height } = this.size;
     await window.Plotly.newPlot(this.div, figure.data, { ...figure.layout, width, height }, CONFIG);
     // `.pool` is the graph div: a test, or a console, may move the axes with Plotly.relayout
     this.div.on('plotly_relayout', change => { if (!this.busy && Object.keys(change).some(k => /axis\d*\.(range|autorange)/.test(k))) this.#adopt(); });
@@ -41,7 +47,8 @@ export class PoolPane {
     this.ready = true;
   }
 
-  #size() { return { width: Math.max(120, this.wrap.clientWidth), height: Math.max(120, this.wrap.clientHeight) }; }
+  // At the head of a frame, before anything is written: asked for later, it would cost a layout of its own.
+  measure() { this.shown = this.wrap.clientWidth > 0; this.size = { width: Math.max(120, this.wrap.clientWidth), height: Math.max(120, this.wrap.clientHeight) }; }
 
   #plot(width, height) {
     const m = this.div.layout.margin;
@@ -94,16 +101,17 @@ export class PoolPane {
 
   // `scene`: { state, version, pin: {block, offset} | null, hover, fade }
   draw(scene, skin) {
-    if (!this.ready || !this.wrap.clientWidth) return;
+    if (!this.ready || !this.shown) return;
     if (this.busy) { this.again = [scene, skin]; return; }
-    const { width, height } = this.#size(), { w, h } = this.#plot(width, height), p = this.painted;
+    const { width, height } = this.size, { w, h } = this.#plot(width, height), p = this.painted;
     const moved = p.view !== this.view || p.width !== width || p.height !== height || p.coarse !== this.coarse;
     const fresh = moved || p.version !== scene.version || p.state !== scene.state || p.skin !== skin || p.fade !== scene.fade;
     if (moved) this.g = this.#geometry(w, h);
     const rings = JSON.stringify([scene.pin, scene.hover]), labels = moved || p.rings !== rings || p.skin !== skin || (fresh && this.g.level === 'tokens');
     if (fresh) {
       paintPool(this.canvas, scene.state, this.g, skin, { fade: scene.fade });
-      this.url = this.canvas.toDataURL();
+      if (moved) this.#lay();
+      this.#encodeLater();
       this.draws++;
     }
     this.painted = { view: this.view, width, height, coarse: this.coarse, version: scene.version, state: scene.state, skin, fade: scene.fade, rings };
@@ -111,7 +119,6 @@ export class PoolPane {
     if (panning) this.#follow(scene, skin);
     else if (moved || p.skin !== skin) this.#plotly(width, height, scene, skin);
     else {
-      if (fresh) this.#swap();
       if (labels && !this.settling) window.Plotly.relayout(this.div, { shapes: this.#shapes(scene, skin), annotations: this.#captions(scene, skin), ...this.#ticks(scene, skin) });
     }
     if (fresh) this.#minimap(scene, skin);
@@ -124,7 +131,27 @@ export class PoolPane {
     return this.coarse && isFit(this.grid, this.view) && g.level === 'slots' ? geometry({ ...this.grid, coarse: true }, this.view, w, h) : g;
   }
 
-  // Window, size or colours changed: one Plotly.update, then the picture at once (Plotly itself sets it a moment later).
+  // Puts the canvas where the plot area is.
+  #lay() {
+    const { l, t } = this.div.layout.margin, { style } = this.canvas;
+    Object.assign(style, { left: `${l}px`, top: `${t}px`, width: `${this.g.w}px`, height: `${this.g.h}px` });
+  }
+
+  #encodeLater() {
+    if (this.encoding) return;
+    this.encoding = setTimeout(() => this.sync(), Math.max(0, ENCODE_MS - (performance.now() - this.encoded)));
+  }
+
+  // The trace's picture is the canvas of now.
+  sync() {
+    clearTimeout(this.encoding);
+    this.encoding = 0;
+    this.encoded = performance.now();
+    this.url = this.canvas.toDataURL();
+    this.#swap();
+  }
+
+  // Window, size or colours changed: one Plotly.update.
   #plotly(width, height, scene, skin) {
     const v = this.view, { canvas } = this, dx = (v.x1 - v.x0) / canvas.width, dy = (v.y1 - v.y0) / canvas.height;
     const layout = {
@@ -132,11 +159,9 @@ export class PoolPane {
       'font.family': skin.mono, 'font.color': skin.subdued, shapes: this.#shapes(scene, skin), annotations: this.#captions(scene, skin), ...this.#ticks(scene, skin),
     };
     this.busy = true;
-    const done = window.Plotly.update(this.div, { source: [this.url], x0: [v.x0 + dx / 2], dx: [dx], y0: [v.y0 + dy / 2], dy: [dy] }, layout, [0]);
-    this.#swap();
+    const done = window.Plotly.update(this.div, { x0: [v.x0 + dx / 2], dx: [dx], y0: [v.y0 + dy / 2], dy: [dy] }, layout, [0]);
     done.catch(() => {}).then(() => {
       this.busy = false;
-      this.#swap();
       if (this.again) { const args = this.again; this.again = null; this.draw(...args); }
     });
   }
@@ -148,7 +173,6 @@ export class PoolPane {
     this.busy = true;
     window.Plotly.relayout(this.div, { 'xaxis.range': [v.x0, v.x1], 'yaxis.range': [v.y1, v.y0], shapes: this.#shapes(scene, skin) }).catch(() => {}).then(() => {
       this.busy = false;
-      this.#swap();
       const node = this.div.querySelector('.imagelayer image');
       if (node) for (const [name, value] of Object.entries({ x: 0, y: 0, width: this.g.w, height: this.g.h })) node.setAttribute(name, value);
       if (this.again) { const args = this.again; this.again = null; this.draw(...args); }

@@ -154,6 +154,8 @@ class Stage {
     const { bus, clock, root } = this, { mirror } = bus;
     if (!mirror || this.loading || !root.clientWidth) return;
     this.frames++;
+    this.pool.measure();
+    this.usage.measure();
     const wait = clock.tick(mirror.newest, now), step = clock.step, state = mirror.stateAt(step), following = clock.mode === 'following', { recording } = bus.header;
     const ahead = mirror.newest - step, moving = clock.mode === 'playing' || (following && (bus.running || ahead > 0));
     this.state = state;

@@ -23,18 +23,19 @@ export class UsagePane {
     this.ready = false;
     this.drawn = null;
     this.revision = 0;
-    const { width, height } = this.#size();
+    this.measure();
+    const { width, height } = this.size;
     await window.Plotly.newPlot(this.div, figure.data, { ...figure.layout, width, height }, CONFIG);
     this.ready = true;
   }
 
-  #size() { return { width: Math.max(120, this.chart.clientWidth), height: Math.max(60, this.chart.clientHeight) }; }
+  measure() { this.shown = this.chart.clientWidth > 0; this.size = { width: Math.max(120, this.chart.clientWidth), height: Math.max(60, this.chart.clientHeight) }; }
 
   // `wait` says in how many milliseconds a postponed drawing is due, or 0.
   // `dim`: what lies ahead of the step is lighter; `mark`: a line says where the run is.
   draw(mirror, step, skin, { following: catchingUp, dim, mark }) {
-    if (!this.ready || !this.chart.clientWidth) return 0;
-    const { width, height } = this.#size(), following = catchingUp || step >= mirror.newest, now = performance.now();
+    if (!this.ready || !this.shown) return 0;
+    const { width, height } = this.size, following = catchingUp || step >= mirror.newest, now = performance.now();
     const key = [mirror.log.length, width, height, following].join(' ');
     let wait = 0;
     if (key !== this.drawn || skin !== this.skin) {
