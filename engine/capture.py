@@ -12,6 +12,16 @@ from dataclasses import dataclass
 import torch
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a small recording kept of the vectors: keys and values of these layers; query and output of these query heads too,
+    at the positions `queries`, (request, position)."""
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    queries: frozenset[tuple[str, int]]
+
+
 @dataclass(slots=True, eq=False)
 class CapturedStep:
     """rows: [layers, T, n_q + n_kv + n_kv + n_q, head_dim] (query, key, value, output), or None once the budget dropped it."""
@@ -33,12 +43,14 @@ class Capture:
     """Rows by (request, position), at most `budget_bytes` of them; the oldest steps are dropped first.
 
     A position that was found in the pool instead of computed is linked to the row that once filled its slot. `scales` holds
-    each layer's factor between dot product and score, as the model gave it; empty means 1/sqrt(head_dim).
+    each layer's factor between dot product and score, as the model gave it; empty means 1/sqrt(head_dim). With `kept` the rows
+    hold its layers and its query heads only, in its order.
     """
 
-    def __init__(self, num_heads: int, num_kv_heads: int, budget_bytes: int) -> None:
-        self.num_heads = num_heads
+    def __init__(self, num_heads: int, num_kv_heads: int, budget_bytes: int, kept: Kept | None = None) -> None:
+        self.num_heads = len(kept.heads) if kept else num_heads
         self.num_kv_heads = num_kv_heads
+        self.kept = kept
         self.budget_bytes = budget_bytes
         self.num_bytes = 0
         self.scales: tuple[float, ...] = ()
@@ -63,6 +75,13 @@ class Capture:
             assert oldest.rows is not None
             self.num_bytes -= oldest.rows.numel() * oldest.rows.element_size()
             oldest.rows = None
+
+    def place_rows(self, step: int, rows: CapturedStep, owners: Iterable[tuple[str, int, int]]) -> None:
+        """From a recording: in `step` each (request, position) got the row of `rows` with this index."""
+        if rows not in self._steps:
+            self._steps.append(rows)
+        for request_id, position, index in owners:
+            self._by_position.setdefault(request_id, {})[position] = CapturedRow(rows, index, step)
 
     def link(self, step: int, request_id: str, positions: Sequence[int], slots: Sequence[int]) -> None:
         """From `step` on the request's positions stand at slots that others computed: same tokens, same vectors."""
@@ -97,20 +116,29 @@ class Capture:
         return row.step if row else None
 
     def vectors(self, request_id: str, positions: Sequence[int], layer: int) -> torch.Tensor | None:
-        """[len(positions), n_q + 2 n_kv + n_q, head_dim] on the host, or None if any of them is not kept (any more)."""
+        """[len(positions), n_q + 2 n_kv + n_q, head_dim] on the host, or None if any of them is not kept (any more).
+
+        `layer` is the model's number; ValueError where `kept` lacks it.
+        """
+        at = self.kept.layers.index(layer) if self.kept else layer
         known = self._by_position.get(request_id, {})
         found: list[torch.Tensor] = []
         for position in positions:
             row = known.get(position)
             if row is None or row.captured.rows is None:
                 return None
-            found.append(row.captured.rows[layer, row.index])
+            found.append(row.captured.rows[at, row.index])
         return torch.stack(found).cpu() if found else None
 
     def row(self, request_id: str, position: int) -> torch.Tensor | None:
         """[layers, heads, head_dim] of one position in every layer, on the host, or None if it is not kept (any more)."""
         row = self._by_position.get(request_id, {}).get(position)
         return None if row is None or row.captured.rows is None else row.captured.rows[:, row.index].cpu()
+
+    def place(self, request_id: str, position: int) -> tuple[int, int] | None:
+        """Names the row of one position: positions found in the pool, and forks, have the row of whoever computed it."""
+        row = self._by_position.get(request_id, {}).get(position)
+        return None if row is None or row.captured.rows is None else (id(row.captured), row.index)
 
     def split(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Query, key, value, output, each [..., heads, head_dim]."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from engine.block_table import BlockTable
-from engine.capture import Capture
+from engine.capture import Capture, Kept
 from engine.errors import LookupFailed
 from engine.events import TokenText
 from engine.kv_cache import PagedKVCache
@@ -141,6 +141,7 @@ def look_up(
     if query_position is None:
         query_position = _newest_computed(capture, request)
     _check_positions(capture, request, query_position, key_position)
+    _check_kept(capture.kept, request_id, query_position, layer, head)
     vectors = capture.vectors(request_id, range(query_position + 1), layer)
     step = capture.step_of(request_id, query_position)
     if vectors is None or step is None:
@@ -150,10 +151,11 @@ def look_up(
         )
     queries, keys, values, outputs = capture.split(vectors)
     kv_head = head // (header.num_heads // header.num_kv_heads)
-    query, key, value = queries[query_position, head], keys[key_position, kv_head], values[key_position, kv_head]
+    row = capture.kept.heads.index(head) if capture.kept else head
+    query, key, value = queries[query_position, row], keys[key_position, kv_head], values[key_position, kv_head]
     scale = capture.scales[layer] if capture.scales else header.head_dim**-0.5
     attended = attend_head(query, keys[:, kv_head], values[:, kv_head], key_position, scale)
-    paged = outputs[query_position, head].float()
+    paged = outputs[query_position, row].float()
 
     table = BlockTable(header.block_size, trace.table_in(step, request_id))
     if key_position >= table.capacity:
@@ -240,6 +242,20 @@ def _check_positions(capture: Capture, request: RequestState, query_position: in
         raise LookupFailed(
             f"The query {name}:{query_position} cannot see {name}:{key_position}: "
             "a token attends to itself and those before it."
+        )
+
+
+def _check_kept(kept: Kept | None, request_id: str, query_position: int, layer: int, head: int) -> None:
+    if kept is None:
+        return
+    for what, wanted, there in (("layer", layer, kept.layers), ("query head", head, kept.heads)):
+        if wanted not in there:
+            names = ", ".join(map(str, there))
+            raise LookupFailed(f"To stay small, this recording keeps the vectors of {what} {names}, not of {wanted}.")
+    if (request_id, query_position) not in kept.queries:
+        raise LookupFailed(
+            f"To stay small, this recording keeps the queries of the newest tokens of each step, not of {request_id}:"
+            f"{query_position}."
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,9 @@ import gradio as gr
 
 from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError, RequestError
-from engine.session import RunSettings, Session, nonempty
+from engine.run_settings import RunSettings
+from engine.scenarios import SCENARIOS
+from engine.session import Session, nonempty
 from engine.worked_example import worked_example
 from web.host import PACE, Host, viewer_of
 
@@ -26,6 +27,7 @@ class Api:
         gr.api(self.generate, api_name="generate", concurrency_limit=None)
         gr.api(self.lookup, api_name="lookup", queue=False)
         gr.api(self.state, api_name="state", queue=False)
+        gr.api(self.scenarios, api_name="scenarios", queue=False)
         gr.api(self.worked_example, api_name="worked_example", queue=False)
 
     def generate(
@@ -77,7 +79,7 @@ class Api:
             raise gr.Error(str(error), print_exception=False) from None
 
     def state(self, request: gr.Request, session: str = "", step: int = -1) -> dict[str, Any]:
-        """The paged cache after any step of a run: block tables, reference counts, how many blocks are used, shared and cached.
+        """The paged cache after a step of a run or recording: block tables, reference counts, blocks used, shared and cached.
 
         Args:
             session: the token that /generate answered with (or that the page shows); empty: this client's own run
@@ -85,11 +87,8 @@ class Api:
         """
         try:
             found = self.host.session_of(_text("session", session), request)
-            if found.trace is None:
-                raise PagewalkError("This session has no run yet. Generate first.")
             at = _whole("step", step, -1)
-            with found.engine.lock if found.engine else contextlib.nullcontext():
-                state = found.trace.state_at(at if at >= 0 else found.trace.last_step)
+            state = found.state_at(at if at >= 0 else None)
         except PagewalkError as error:
             raise gr.Error(str(error), print_exception=False) from None
         return {
@@ -141,6 +140,10 @@ class Api:
         except PagewalkError as error:
             return {"ok": False, "reason": str(error)}
         return self.host.lookup(names[1], numbers[0], None if query < 0 else query, numbers[1], numbers[2], names[0], request)
+
+    def scenarios(self) -> list[dict[str, str]]:
+        """The examples of the page: the id that a link names, a title, and what there is to see."""
+        return [{"id": s.id, "title": s.title, "sentence": s.sentence} for s in SCENARIOS.values()]
 
     def worked_example(self) -> dict[str, Any]:
         """One lookup worked out by hand, always the same: 38 tokens, block table [7, 2, 15], token 20, each number."""

@@ -15,7 +15,8 @@ from engine.errors import PagewalkError, RequestError
 from engine.events import Event, StepTimed
 from engine.lookup import Lookup
 from engine.model_loader import LoadedModel
-from engine.session import RunSettings, Session
+from engine.run_settings import RunSettings
+from engine.session import Session
 from engine.trace import Trace
 
 CASES = {
@@ -157,7 +158,7 @@ def test_a_session_runs_steps_stops_and_looks_up_on_such_an_engine(tiny: LoadedM
     session.start()
     for _ in session.updates(0.0):
         pass
-    assert session.engine.step_count == 6 and session.engine_for_lookups().lookup("B", None, 1, 0, 0).slot_state == "recorded"
+    assert session.engine.step_count == 6 and session.lookup("B", None, 1, 0, 0).slot_state == "recorded"
     session.begin(tiny, wanted)
     session.step_once()
     session.stop()

@@ -309,7 +309,7 @@ def test_another_version_is_named(saved, tmp_path):
         (lambda head: head.update(num_events=5), "events of 5"),
         (lambda head: head.update(num_events=None), "events of None"),
         (lambda head: head.update(captured=None), "index of captured vectors is damaged"),
-        (lambda head: head["captured"].pop() and None, "captured vectors have the wrong shape"),
+        (lambda head: head["captured"].pop() and None, "rows of captured vectors are damaged"),
         (lambda head: head["captured"].__setitem__(0, ["A", -1, 1]), "index of captured vectors is damaged"),
         (lambda head: head["captured"].__setitem__(0, [["A"], 1, 1]), "index of captured vectors is damaged"),
         (lambda head: head["captured"].__setitem__(0, ["A", True, 1]), "index of captured vectors is damaged"),

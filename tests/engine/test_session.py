@@ -12,7 +12,8 @@ from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError, RequestError
 from engine.limits import Limits
 from engine.model_loader import LoadedModel
-from engine.session import RunSettings, Session, nonempty
+from engine.run_settings import RunSettings
+from engine.session import Session, nonempty
 from engine.turns import Turns
 
 PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
@@ -224,10 +225,10 @@ def test_memory_given_up_is_gone_and_the_story_stays(tiny: LoadedModel) -> None:
     assert pool() is None and capture() is None and session.budget.num_bytes == 0
     assert session.trace.events == events == session.events_so_far()[0]
     with pytest.raises(PagewalkError, match="needed for other visitors"):
-        session.engine_for_lookups()
+        session.lookup("A", None, 0, 0, 0)
     session.begin(tiny, settings("hello"))
     finish(session)
-    assert session.engine_for_lookups().lookup("A", None, 2, 0, 0).slot_state == "freed"
+    assert session.lookup("A", None, 2, 0, 0).slot_state == "freed"
 
 
 def test_a_running_session_gives_up_nothing(tiny: LoadedModel) -> None:

@@ -11,7 +11,11 @@ export const SLOT_CELL = 6;    // px on the longer side: one cell a slot
 const TOKENS_CELL = { w: 44, h: 23 };  // what "Tokens" zooms to
 const TOKENS_GAP = { x: 20, y: 30 };
 
-export const fitView = grid => ({ x0: 0, x1: grid.columns, y0: 0, y1: grid.rows });
+const LEAST_ROWS = 12;         // a pool of few blocks leaves room below instead of spreading them
+
+const tall = grid => Math.max(LEAST_ROWS, grid.rows);
+
+export const fitView = grid => ({ x0: 0, x1: grid.columns, y0: 0, y1: tall(grid) });
 
 export function geometry(grid, view, w, h) {
   const tc = grid.cell_columns, tr = grid.cell_rows, px = w / (view.x1 - view.x0), py = h / (view.y1 - view.y0);
@@ -53,7 +57,7 @@ export function geometry(grid, view, w, h) {
 // wide cells, not high ones: the two meet at the size that "Tokens" shows.
 export function zoomTarget(grid, w, h) {
   const x = (grid.cell_columns * TOKENS_CELL.w + TOKENS_GAP.x) / (w / grid.columns);
-  const y = (grid.cell_rows * TOKENS_CELL.h + TOKENS_GAP.y) / (h / grid.rows);
+  const y = (grid.cell_rows * TOKENS_CELL.h + TOKENS_GAP.y) / (h / tall(grid));
   return { x: Math.max(1, x), y: Math.max(1, y) };
 }
 
@@ -66,16 +70,16 @@ export function slotsZoom(grid, w, h) {
 export function viewAt(grid, w, h, zoom, focus, at = { x: 0.5, y: 0.5 }) {
   const target = zoomTarget(grid, w, h);
   const zx = clamp(zoom, 1, Math.max(1, target.x * 2)), zy = target.x <= 1 ? zx : zx ** (Math.log(target.y) / Math.log(target.x));
-  const wx = grid.columns / zx, wy = Math.min(grid.rows, grid.rows / zy);
-  const x0 = clamp(focus.x - wx * at.x, 0, grid.columns - wx), y0 = clamp(focus.y - wy * at.y, 0, grid.rows - wy);
+  const wx = grid.columns / zx, wy = Math.min(tall(grid), tall(grid) / zy);
+  const x0 = clamp(focus.x - wx * at.x, 0, grid.columns - wx), y0 = clamp(focus.y - wy * at.y, 0, tall(grid) - wy);
   return { x0, x1: x0 + wx, y0, y1: y0 + wy };
 }
 
 export function panned(grid, view, dx, dy) {
   const wx = view.x1 - view.x0, wy = view.y1 - view.y0;
   const x0 = clamp(view.x0 + dx, Math.min(0, grid.columns - wx), Math.max(0, grid.columns - wx));
-  const y0 = clamp(view.y0 + dy, Math.min(0, grid.rows - wy), Math.max(0, grid.rows - wy));
+  const y0 = clamp(view.y0 + dy, Math.min(0, tall(grid) - wy), Math.max(0, tall(grid) - wy));
   return { x0, x1: x0 + wx, y0, y1: y0 + wy };
 }
 
-export const isFit = (grid, view) => view.x1 - view.x0 >= grid.columns - 1e-6 && view.y1 - view.y0 >= grid.rows - 1e-6;
+export const isFit = (grid, view) => view.x1 - view.x0 >= grid.columns - 1e-6 && view.y1 - view.y0 >= tall(grid) - 1e-6;

@@ -3,7 +3,7 @@
 import { h } from './dom.js';
 
 export const KEYS = [
-  ['← → ↑ ↓', 'move by token, table entry or slot'], ['Enter', 'look it up'], ['[  ]', 'one step back, forward'], ['space', 'play or pause'],
+  ['← → ↑ ↓', 'move by token, table entry or slot'], ['Enter', 'look it up'], ['[  ]', 'one step back, forward'], ['{  }', 'event before, next event'], ['space', 'play or pause'],
   ['/', 'find a token'], ['+  −  0', 'zoom the pool, fit it'], ['Esc', 'clear'], ['?', 'this list'],
 ];
 
@@ -19,6 +19,8 @@ export function stageKeys(root, actions) {
     if (!inside && target !== document.body) return;
     if (event.key === '[') actions.step(-1);
     else if (event.key === ']') actions.step(1);
+    else if (event.key === '{') actions.event(-1);
+    else if (event.key === '}') actions.event(1);
     else if (event.key === ' ' && !target.closest('button, summary, [role="slider"]')) { event.preventDefault(); actions.play(); }
     else if (event.key === '/') { event.preventDefault(); actions.find(); }
     else if (event.key === '?') actions.help();

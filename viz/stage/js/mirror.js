@@ -80,7 +80,7 @@ export class Mirror {
 // Folds the messages of the bus; tells `onGap` when one was lost. Works for a message that is seen twice.
 export class Bus {
   constructor({ onReset, onAppend, onGap }) {
-    Object.assign(this, { onReset, onAppend, onGap, run: null, n: -1, running: false, header: null, session: null, mirror: null, notice: null });
+    Object.assign(this, { onReset, onAppend, onGap, run: null, n: -1, running: false, header: null, session: null, mirror: null, notice: null, loading: null });
   }
 
   receive(message) {
@@ -115,9 +115,12 @@ export class Bus {
       this.running = false;
       this.#say(message);
       this.onAppend();
+    } else if (kind === 'loading') {
+      this.loading = message.loading;
+      this.onAppend();
     } else if ('notice' in message) {
       this.#say(message);
-      this.onAppend();
+      this.onAppend(message);
     }
   }
 

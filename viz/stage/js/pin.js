@@ -42,7 +42,7 @@ export class Pin {
     const go = async () => {
       let answer;
       try {
-        answer = await this.ask({ session: context.session, request: view.request, query_position: view.query, key_position: view.position, layer: context.layer, head: context.head });
+        answer = await this.ask({ session: context.session, recording: context.recording, request: view.request, query_position: view.query, key_position: view.position, layer: context.layer, head: context.head });
       } catch (error) {
         answer = { ok: false, reason: 'The server did not answer. Press Generate for a new run, or pick the token again.' };
       }

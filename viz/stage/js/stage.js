@@ -16,17 +16,21 @@ import { Status } from './status.js';
 import { Find } from './find.js';
 import { Walk } from './walk.js';
 import { Tip } from './tip.js';
-import { stageKeys, ensureTabStop, helpBox } from './keys.js';
+import { stageKeys, ensureTabStop } from './keys.js';
 import { describeSlot } from './describe.js';
 import { readSkin } from './skin.js';
 import { visible } from './dom.js';
 import { paneHeight, rowHeights } from './sizes.js';
-import { readLink, copyLink } from './link.js';
+import { readLink } from './link.js';
+import { Opener } from './opener.js';
+import { act, Box, openList, pressGenerate, showComparison, showHelp } from './actions.js';
 
 // A reloaded tab comes back to its session (app.py reads this on load); another tab or window never sees it.
 function rememberSession(token) {
   try { sessionStorage.setItem('pagewalk-session', token); } catch { /* storage is switched off: a reload begins a new session */ }
 }
+
+const LAG = 3;   // steps that a moving picture may be behind before the chart says so
 
 const welcome = blockSize => ({
   title: 'Click any token', text: 'Pagewalk walks from the token to the bytes of its key, one step at a time, and checks the answer.',
@@ -39,9 +43,11 @@ class Stage {
     this.root.pagewalk = this;                         // for tests and the console
     Object.assign(this, { props, trigger, server, upload, frames: 0, scheduled: false, loading: false, hover: null });
     this.clock = new Clock();
+    this.opener = new Opener(this);
+    this.box = new Box(this.root);
     this.skin = readSkin(this.root);
     this.#panes();
-    this.bus = new Bus({ onReset: (message, again) => this.#reset(message, again), onAppend: () => this.schedule(), onGap: have => this.#resync(have) });
+    this.bus = new Bus({ onReset: (message, again) => this.#reset(message, again), onAppend: message => { if (message?.refused) this.opener.refused(); this.schedule(); }, onGap: have => this.#resync(have) });
     this.#listen();
     watch('value', () => this.bus.receive(props.value));
     this.bus.receive(props.value);
@@ -55,8 +61,11 @@ class Stage {
     this.lookup = new LookupPane(root, { onChoose: () => this.schedule(), onAct: () => this.#follow() });
     this.usage = new UsagePane(root, { onSeek: seek });
     this.events = new EventsPane(root, { onSeek: seek });
-    this.transport = new Transport(root, { onButton: name => this.#transport(name), onAction: (name, button) => this.#action(name, button), actions: this.props.actions ?? [] });
-    this.notice = new Notice(root, { onNewest: () => this.newest(), onSeek: seek });
+    this.transport = new Transport(root, { onButton: name => this.#transport(name), onAction: (name, button) => act(this, name, button), onPace: pace => { this.clock.pace = pace; this.schedule(); }, actions: this.props.actions ?? [] });
+    this.notice = new Notice(root, {
+      onNewest: () => this.newest(), onSeek: seek, onOthers: () => openList('examples'), onOwn: pressGenerate,
+      onOpen: example => this.open({ example }), onCompare: () => showComparison(this),
+    });
     this.legend = new Legend(root);
     this.status = new Status();
     this.walk = new Walk(root);
@@ -79,7 +88,7 @@ class Stage {
     window.addEventListener('resize', () => this.resize());
     new MutationObserver(() => this.#theme()).observe(document.body, { attributes: true, attributeFilter: ['class'] });
     document.fonts?.ready.then(() => this.#theme());
-    stageKeys(root, { step: by => this.seek(this.clock.step + by), play: () => this.#transport('play'), clear: () => this.clear(), find: () => this.find.open(), help: () => this.#help() });
+    stageKeys(root, { step: by => this.seek(this.clock.step + by), event: by => this.#event(by), play: () => this.#transport('play'), clear: () => this.clear(), find: () => this.find.open(), help: () => showHelp(this) });
   }
 
   async #reset(message, again) {
@@ -100,9 +109,25 @@ class Stage {
       this.loading = false;
     }
     this.usage.drawn = null;
-    if (!this.linked && message.kind === 'snapshot') { this.linked = true; this.#restore(readLink()); }
+    if (message.kind === 'snapshot' && !again) this.#begin(header);
     this.resize();
   }
+
+  // A recording plays from where it opens; the first view of a page is the one that its link names.
+  #begin(header) {
+    const link = this.linked ? null : readLink();
+    this.linked = true;
+    const { opening } = header.recording ?? {};
+    if (header.recording) this.opener.restore({ request: opening.request, position: opening.position }, true);
+    if (link && (link.example ?? null) === (header.recording?.id ?? null)) {
+      this.opener.restore(link, false);
+      if (link.seed !== null && link.seed !== header.link?.seed) this.say('info', `The link is of a run with seed ${link.seed}; this is the recording with seed ${header.link?.seed}. Generate runs it with seed ${link.seed}.`);
+    }
+    this.opener.arrived(header);
+  }
+
+  // See Opener.open.
+  open(view) { return this.opener.open(view); }
 
   #resync(have) {
     clearTimeout(this.gap);
@@ -115,9 +140,11 @@ class Stage {
   resize() { if (this.root.clientWidth) { paneHeight(this.root); this.schedule(); } }
 
   // Everything that the bus brought and a person did is drawn.
-  get settled() { return !this.scheduled && !this.loading; }
+  get settled() { return !this.scheduled && !this.loading && !this.pacing; }
 
   schedule() {
+    clearTimeout(this.pacing);
+    this.pacing = null;
     if (this.scheduled) return;
     this.scheduled = true;
     requestAnimationFrame(now => { this.scheduled = false; this.#frame(now); });
@@ -129,11 +156,12 @@ class Stage {
     this.frames++;
     this.pool.measure();
     this.usage.measure();
-    const again = clock.tick(mirror.newest, now), step = clock.step, state = mirror.stateAt(step), following = clock.mode === 'following';
+    const wait = clock.tick(mirror.newest, now), step = clock.step, state = mirror.stateAt(step), following = clock.mode === 'following', { recording } = bus.header;
+    const ahead = mirror.newest - step, moving = clock.mode === 'playing' || (following && (bus.running || ahead > 0));
     this.state = state;
     const view = this.pin.view(state), pinned = view ? { request: view.request, position: view.position, query: view.query ?? null } : null;
-    if (this.notice.render({ message: bus.notice, state, step, newest: mirror.newest, running: bus.running, following })) paneHeight(root);
-    root.toggleAttribute('data-past', step < mirror.newest && !following);
+    if (this.notice.render({ message: bus.notice, recording, state, step, newest: mirror.newest, running: bus.running, following })) paneHeight(root);
+    root.toggleAttribute('data-past', ahead > 0 && !following && !recording);
     root.toggleAttribute('data-empty', !state.requests.length);
     this.tokens.render(state, pinned, rowHeights(root, this.tokens.host, state.blockSize));
     ensureTabStop(this.tokens.host);
@@ -143,13 +171,20 @@ class Stage {
     this.legend.render(state.counts, this.skin);
     this.#lookup(state, view, following);
     this.events.render(mirror.story, step);
-    const wait = this.usage.draw(mirror, step, this.skin, following);
-    if (wait) { clearTimeout(this.later); this.later = setTimeout(() => this.schedule(), wait); }
-    this.transport.render({ step, newest: mirror.newest, moving: clock.mode === 'playing' || (following && bus.running), follow: following });
-    this.status.render({ header: bus.header, running: bus.running, newest: mirror.newest, mirror });
+    const due = this.usage.draw(mirror, step, this.skin, { following, dim: recording || !following || ahead > LAG, mark: !recording && !following });
+    if (due) { clearTimeout(this.later); this.later = setTimeout(() => this.schedule(), due); }
+    this.transport.render({ step, newest: mirror.newest, moving, follow: following });
+    this.status.render({ header: bus.header, running: bus.running, step, newest: mirror.newest, state, mirror, loading: bus.loading, moving });
     this.#walk(view, place);
     if (this.animate && place) { this.animate = false; this.walk.animate(); }
-    if (again) this.schedule();
+    if (wait !== null) this.#again(wait);
+  }
+
+  // The next step of a moving picture: in the next frame, or when it is due.
+  #again(wait) {
+    if (wait < 24) return this.schedule();
+    clearTimeout(this.pacing);
+    this.pacing = setTimeout(() => this.schedule(), wait - 8);
   }
 
   // A freed block still holds the bytes until another sequence takes it.
@@ -166,7 +201,7 @@ class Stage {
     if (!view) return lookup.empty(state.requests.length ? { ...welcome(state.blockSize), action: this.#suggestion(state) } : { ...welcome(state.blockSize), title: 'Nothing to look up yet', text: 'No tokens yet. Pick an example or press Generate.' });
     if (view.reason) return lookup.message({ title: `${view.request}:${view.position}`, text: view.reason });
     const place = `${view.held} ${state.owner[view.block]} ${state.ref[view.block] > 0}`;
-    this.pin.lookup(view, { session: bus.session, run: bus.run, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);
+    this.pin.lookup(view, { session: bus.session, recording: bus.header.recording?.id, run: bus.run, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);
     lookup.lookup(state, view, this.pin.answer);
   }
 
@@ -178,10 +213,10 @@ class Stage {
 
   // ---- what a person does
 
-  pinToken(request, position) {
+  pinToken(request, position, query) {
     const r = this.state?.request(request);
     if (!r) return;
-    this.pin.set(request, position, Math.max(position, r.computed - 1));
+    this.pin.set(request, position, query ?? Math.max(position, r.computed - 1));
     const view = this.pin.view(this.state);
     if (view?.block !== null && view?.block !== undefined) this.pool.reveal(view.block);
     this.animate = true;
@@ -202,7 +237,7 @@ class Stage {
 
   clear() {
     if (this.find.isOpen) return this.find.close();
-    if (this.helpOpen) return this.#help();
+    if (this.box.isOpen) return this.box.show(null);
     if (this.pin.target || this.pin.note) this.pin.clear();
     else this.tokens.opened.clear();
     this.schedule();
@@ -218,27 +253,17 @@ class Stage {
     else if (name === 'prev') this.seek(clock.step - 1);
     else if (name === 'next') this.seek(clock.step + 1);
     else if (name === 'last') this.newest();
+    else if (name === 'before') this.#event(-1);
+    else if (name === 'after') this.#event(1);
     else { clock.toggle(bus.mirror.newest, bus.running); this.schedule(); }
   }
 
-  async #action(name, button) {
-    if (name === 'keys') return this.#help();
-    if (name === 'link') return copyLink(button, { step: this.clock.step, pin: this.pin.target, layer: this.layer, head: this.headIndex, header: this.bus.header });
-    if (name === 'export') return this.trigger('export_run', { run: this.bus.run });
-    const input = Object.assign(document.createElement('input'), { type: 'file', accept: '.pagewalk' });
-    input.addEventListener('change', async () => {
-      const file = input.files[0];
-      if (file) this.trigger('import_run', { name: file.name, path: (await this.upload(file)).path });
-    });
-    input.click();
+  #event(by) {
+    const step = this.bus.mirror?.story.stepOf(this.clock.step, by) ?? null;
+    if (step !== null) this.seek(step);
   }
 
-  #help() {
-    if (this.helpOpen) { this.helpOpen.remove(); this.helpOpen = null; return; }
-    this.helpOpen = helpBox(() => this.#help());
-    this.root.append(this.helpOpen);
-    this.helpOpen.querySelector('button').focus();
-  }
+  say(level, text) { this.bus.notice = { level, text }; this.schedule(); }
 
   #clickRows(event) {
     const token = event.target.closest('.tok[data-position]'), cell = event.target.closest('.cell'), fold = event.target.closest('.fold'), head = event.target.closest('.seq');
@@ -304,14 +329,6 @@ class Stage {
     if (!state) return 0;
     if (state.fresh.length) return Math.floor(state.fresh[0] / state.blockSize);
     return Math.max(0, state.ref.findIndex(n => n > 0));
-  }
-
-  #restore(link) {
-    if (!link) return;
-    if (link.layer !== null) this.lookup.layer.value = String(link.layer);
-    if (link.head !== null) this.lookup.head.value = String(link.head);
-    if (link.step !== null) this.clock.seek(link.step, this.bus.mirror.newest);
-    if (link.request) { const r = this.bus.mirror.stateAt(this.clock.step).request(link.request); if (r) this.pin.set(link.request, link.position, r.computed - 1); }
   }
 }
 

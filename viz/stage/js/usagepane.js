@@ -32,7 +32,8 @@ export class UsagePane {
   measure() { this.shown = this.chart.clientWidth > 0; this.size = { width: Math.max(120, this.chart.clientWidth), height: Math.max(60, this.chart.clientHeight) }; }
 
   // `wait` says in how many milliseconds a postponed drawing is due, or 0.
-  draw(mirror, step, skin, catchingUp) {
+  // `dim`: what lies ahead of the step is lighter; `mark`: a line says where the run is.
+  draw(mirror, step, skin, { following: catchingUp, dim, mark }) {
     if (!this.ready || !this.shown) return 0;
     const { width, height } = this.size, following = catchingUp || step >= mirror.newest, now = performance.now();
     const key = [mirror.log.length, width, height, following].join(' ');
@@ -46,7 +47,7 @@ export class UsagePane {
         this.cost = performance.now() - now;
       }
     }
-    this.#scrubber(mirror.newest, step, width, catchingUp);
+    this.#scrubber(mirror.newest, step, width, { dim, mark });
     return Math.max(0, wait);
   }
 
@@ -89,13 +90,14 @@ export class UsagePane {
     }, CONFIG);
   }
 
-  #scrubber(newest, step, width, catchingUp) {
+  #scrubber(newest, step, width, { dim, mark }) {
     const m = this.figure.layout.margin, plot = width - m.l - m.r, x = s => m.l + Math.min(1, s / this.xmax) * plot;
-    const at = x(step), live = x(newest), past = step < newest && !catchingUp;
+    const at = x(step), live = x(newest), past = step < newest;
     move(this.line, at);
     move(this.label, Math.min(at, width - 4 - 4 * String(step).length));
     setText(this.label.firstChild, fmt(step));
-    this.dim.hidden = this.liveLine.hidden = this.liveLabel.hidden = !past;
+    this.dim.hidden = !(past && dim);
+    this.liveLine.hidden = this.liveLabel.hidden = !(past && mark);
     if (past) {
       this.dim.style.transform = `translateX(${at + 1}px)`;
       this.dim.style.width = `${Math.max(0, live - at - 1)}px`;
