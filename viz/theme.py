@@ -16,6 +16,8 @@ HERE = Path(__file__).parent
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 STAGE_JS = HERE / "stage" / "js"
 STAGE_CSS = HERE / "stage" / "stage.css"
+TABS = ("worked",)
+"""Components of other tabs: each has a folder of its own with js/<name>.js and <name>.css."""
 
 
 class Keyword(gr.themes.Font):
@@ -74,17 +76,23 @@ def page_css() -> str:
 
 
 def head() -> str:
-    """Tags for `head=`: plotly.js from the installed package, our modules, the Stage's stylesheet, the colours.
+    """Tags for `head=`: plotly.js from the installed package, our modules and stylesheets, the colours.
 
     Registers the served paths with Gradio; call it before launch().
     """
-    gr.set_static_paths([PLOTLY_JS, STAGE_JS, STAGE_CSS])
+    folders = [(HERE / name / "js", HERE / name / f"{name}.css") for name in TABS]
+    gr.set_static_paths([PLOTLY_JS, STAGE_JS, STAGE_CSS, *(path for folder in folders for path in folder)])
     variables = palette.css_variables()
-    return (
-        f"<style>{variables}</style>\n"
-        f'<link rel="stylesheet" href="{_url(STAGE_CSS)}">\n'
-        f'<script src="{_url(PLOTLY_JS)}"></script>\n'
-        f'<script type="module" src="{_url(STAGE_JS / "stage.js")}"></script>\n'
+    sheets = [STAGE_CSS, *(css for _, css in folders)]
+    scripts = [STAGE_JS / "stage.js", *(js / f"{name}.js" for name, (js, _) in zip(TABS, folders, strict=True))]
+    return "\n".join(
+        [
+            f"<style>{variables}</style>",
+            *(f'<link rel="stylesheet" href="{_url(path)}">' for path in sheets),
+            f'<script src="{_url(PLOTLY_JS)}"></script>',
+            *(f'<script type="module" src="{_url(path)}"></script>' for path in scripts),
+            "",
+        ]
     )
 
 
