@@ -19,7 +19,7 @@ import gradio as gr
 from engine.session import SessionStore
 from engine.version import VERSION
 from viz.theme import head, header_html, page_css, theme
-from web import worked_tab
+from web import kernel_lab_tab, worked_tab
 from web.api import Api
 from web.host import Host
 from web.playground import playground
@@ -37,6 +37,8 @@ def build(host: Host) -> gr.Blocks:
                 playground(host, demo)
             with gr.Tab("Worked lookup", id="worked"):
                 worked_tab.build()
+            with gr.Tab("Kernel lab", id="lab"):
+                kernel_lab_tab.build()
             with gr.Tab("About", id="about"):
                 gr.Markdown((HERE / "viz" / "about.md").read_text(encoding="utf-8"), elem_id="pw-about")
         Api(host).bind()

@@ -13,6 +13,7 @@ from typing import Protocol
 import plotly.graph_objects as go
 
 from viz.palette import sequence_colour
+from viz.units import bytes_text, count
 
 MOST_LINES = 32
 """Lines that are drawn; the figure says how many are left out."""
@@ -117,13 +118,13 @@ def launch_plan_sentence(plan: Plan) -> str:
     most = max(piece.parts for piece in found)
     pages = sum(len(piece.pages) for piece in found)
     text = (
-        f"{_count(len(plan.programs), 'program')}: {_count(len(found), 'range')} of tokens × {_count(heads, 'KV head')}, "
-        f"which read {_count(pages, 'page')} ({_size(plan.bytes_read)} of K and V)."
+        f"{count(len(plan.programs), 'program')}: {count(len(found), 'range')} of tokens × {count(heads, 'KV head')}, "
+        f"which read {count(pages, 'page')} ({bytes_text(plan.bytes_read)} of K and V)."
     )
     if plan.merges:
         cut = f"up to {most} parts" if len({p.parts for p in found}) > 1 else f"{most} parts"
         verb = "is" if len(plan.merges) == 1 else "are"
-        return f"{text} {_count(len(plan.merges), 'query row')} {verb} cut in {cut}, merged by a second launch."
+        return f"{text} {count(len(plan.merges), 'query row')} {verb} cut in {cut}, merged by a second launch."
     return f"{text} No sequence is cut, so nothing is merged."
 
 
@@ -172,19 +173,7 @@ def _spoken(piece: Piece) -> str:
     rows = f"row {piece.rows.start}" if len(piece.rows) == 1 else f"rows {piece.rows.start} to {piece.rows.stop - 1}"
     return (
         f"sequence {piece.sequence}, {rows}, {part}<br>positions {piece.start:,} to {piece.stop - 1:,}<br>"
-        f"{_count(len(piece.pages), 'page')}: {pages}<br>"
-        f"{_count(piece.kv_heads, 'program')}, one a KV head, from number {piece.first_program:,} on<br>"
-        f"{_size(piece.bytes_read)} of K and V"
+        f"{count(len(piece.pages), 'page')}: {pages}<br>"
+        f"{count(piece.kv_heads, 'program')}, one a KV head, from number {piece.first_program:,} on<br>"
+        f"{bytes_text(piece.bytes_read)} of K and V"
     )
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
-
-
-def _size(num_bytes: int) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if num_bytes < 1024:
-            return f"{num_bytes:,.0f} {unit}" if unit == "B" else f"{num_bytes:,.1f} {unit}"
-        num_bytes /= 1024  # type: ignore[assignment]
-    return f"{num_bytes:,.2f} GiB"

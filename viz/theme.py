@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 STAGE_JS = HERE / "stage" / "js"
 STAGE_CSS = HERE / "stage" / "stage.css"
-TABS = ("worked",)
+TABS = ("worked", "lab")
 """Components of other tabs: each has a folder of its own with js/<name>.js and <name>.css."""
 
 

@@ -63,7 +63,7 @@ def test_what_the_pointer_reads_holds_numbers_only():
     first = next(piece.first_program for piece in pieces(RAGGED) if piece.sequence == 1)
     assert spoken == (
         "sequence 1, row 1, whole<br>positions 0 to 2<br>1 page: 0<br>3 programs, one a KV head, from number "
-        f"{first} on<br>2.2 KiB of K and V"
+        f"{first} on<br>2.25 KiB of K and V"
     )
 
 
