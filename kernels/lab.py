@@ -118,13 +118,13 @@ def lab_shape(values: Mapping[str, object], kind: str) -> LabShape:
     return shape
 
 
-def plan_of(shape: LabShape, kind: str, limits: DeviceLimits) -> LaunchPlan:
-    """The decode kernel's launch for this shape, pages numbered as if every sequence had its own, in order."""
+def plan_of(shape: LabShape, itemsize: int, limits: DeviceLimits) -> LaunchPlan:
+    """The decode kernel's launch for this shape on a card with those limits, pages numbered in order."""
     each = shape.blocks_a_sequence
     tables = [range(b * each, (b + 1) * each) for b in range(shape.batch)]
     return launch_plan(
         shape.block_size, tables, list(range(shape.batch + 1)), [shape.context] * shape.batch, shape.n_q, shape.n_kv,
-        shape.head_dim, ITEMSIZE[kind], limits,
+        shape.head_dim, itemsize, limits,
     )  # fmt: skip
 
 

@@ -152,7 +152,7 @@ def interpreted(shape: LabShape) -> dict[str, Any]:
     start = time.perf_counter()
     out = backend(given.query, given.k_pool, given.v_pool, given.metadata, given.query.shape[-1] ** -0.5)
     seconds = time.perf_counter() - start
-    plan = plan_of(small, "cpu", device_limits(torch.device("cpu")))
+    plan = plan_of(small, given.query.element_size(), device_limits(torch.device("cpu")))
     return {
         "shape": asdict(small),
         "programs": len(plan.programs),

@@ -146,10 +146,10 @@ def launch_plan_figure(plan: Plan) -> go.Figure:
         )  # fmt: skip
     left_out = len(keys) - len(line)
     several_rows = any(len(p.rows) > 1 for p in found)
-    names = [f"{sequence} rows {start}+" if several_rows else str(sequence) for sequence, start in line]
+    names = [f"sequence {sequence}" + (f", rows {start}+" if several_rows else "") for sequence, start in line]
     figure.update_layout(
         height=46 + LINE_HEIGHT * max(1, len(line)) + (16 if left_out else 0), barmode="overlay", bargap=0, template=None,
-        margin={"l": 12 + 7 * max(map(len, names), default=1), "r": 12, "t": 6, "b": 40 + (16 if left_out else 0), "pad": 0},
+        margin={"l": 10 + 7 * max(map(len, names), default=1), "r": 12, "t": 6, "b": 40 + (16 if left_out else 0), "pad": 0},
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", dragmode=False, font={"size": 11},
         meta={"lines": len(line), "left_out": left_out, "sentence": launch_plan_sentence(plan)},
     )  # fmt: skip
@@ -157,7 +157,15 @@ def launch_plan_figure(plan: Plan) -> go.Figure:
     figure.update_xaxes(
         **quiet, range=[0, longest], tickformat=",d", nticks=7, title={"text": "position", "font": {"size": 11}, "standoff": 4}
     )
-    figure.update_yaxes(**quiet, range=[max(1, len(line)) - 0.5, -0.5], tickvals=list(line.values()), ticktext=names)
+    figure.update_yaxes(
+        **quiet,
+        ticks="outside",
+        ticklen=5,
+        tickcolor="rgba(0,0,0,0)",
+        range=[max(1, len(line)) - 0.5, -0.5],
+        tickvals=list(line.values()),
+        ticktext=names,
+    )
     if left_out:
         figure.add_annotation(
             text=f"and {left_out:,} more like these", x=0, y=0, xref="paper", yref="paper", xanchor="left", yanchor="top",

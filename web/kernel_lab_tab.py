@@ -11,7 +11,7 @@ import gradio as gr
 from engine.model_loader import choose_device
 from kernels.decode_plan import DeviceLimits
 from kernels.dispatch import choose_backend
-from kernels.lab import BOUNDS, Lab, LabBusy, LabFailed, LabRefused, LabShape, plan_of, presets
+from kernels.lab import BOUNDS, ITEMSIZE, Lab, LabBusy, LabFailed, LabRefused, LabShape, plan_of, presets
 from viz.lab.lab import HERE, LabBoard, idle_view, problem_view, result_view, running_view
 
 log = logging.getLogger(__name__)
@@ -23,15 +23,18 @@ def build(lab: Lab | None = None) -> None:
     lab = lab or Lab("cuda" if device.type == "cuda" else "cpu")
     choices = presets(lab.kind)
     first = next(iter(choices))
-    gr.HTML((HERE / "intro.html").read_text(encoding="utf-8"), elem_id="lab-intro")
+    gr.HTML((HERE / "intro.html").read_text(encoding="utf-8"), elem_id="lab-intro", apply_default_css=False)
     with gr.Row(elem_id="lab-controls"):
         preset = gr.Dropdown(list(choices), value=first, label="Preset", filterable=False, elem_id="lab-preset")
         numbers = [
-            gr.Number(getattr(choices[first], name), label=label, precision=0, elem_id=f"lab-{name.replace('_', '-')}")
+            gr.Number(
+                getattr(choices[first], name), label=label, precision=0, min_width=88, elem_id=f"lab-{name.replace('_', '-')}"
+            )
             for name, (label, _, _) in BOUNDS.items()
         ]
         run = gr.Button("Run", variant="primary", elem_id="lab-run", scale=0, min_width=120)
-    board = LabBoard(idle_view(lab.kind, choose_backend("auto", device).reason))
+    plan = plan_of(choices[first], ITEMSIZE["cuda"], DeviceLimits())
+    board = LabBoard(idle_view(lab.kind, choose_backend("auto", device).reason, plan))
 
     def fill(name: str) -> list[Any]:
         shape = choices.get(name)
@@ -54,7 +57,7 @@ def runs(lab: Lab, values: dict[str, Any]) -> Iterator[dict[str, Any]]:
     except (LabRefused, LabBusy, LabFailed) as problem:
         yield problem_view(str(problem))
         return
-    plan = plan_of(shape, lab.kind if result["kind"] == "cuda" else "cuda", DeviceLimits(**result["limits"]))
+    plan = plan_of(shape, ITEMSIZE["cuda"], DeviceLimits(**result["limits"]))
     yield result_view(result, asked(shape), shape.kv_bytes(lab.kind), plan)
 
 

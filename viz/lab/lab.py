@@ -15,8 +15,9 @@ from viz.launch_plan import Plan, launch_plan_figure, launch_plan_sentence
 HERE = Path(__file__).parent
 
 
-def idle_view(kind: str, reason: str) -> dict[str, Any]:
-    return {"kind": "idle", "text": idle(kind, reason)}
+def idle_view(kind: str, reason: str, plan: Plan) -> dict[str, Any]:
+    """Before the first run: what this machine can show, and the launch of the first shape, which needs no run."""
+    return {"kind": "idle", "headline": idle(kind, reason), **_planned("an H200", plan)}
 
 
 def running_view(text: str) -> dict[str, Any]:
@@ -30,20 +31,25 @@ def problem_view(text: str) -> dict[str, Any]:
 def result_view(result: Result, asked: str, kv_bytes: int, plan: Plan) -> dict[str, Any]:
     """asked: the shape in words. kv_bytes: what must be read once. plan: of the decode kernel for this shape."""
     floor = kv_bytes / result["ceiling"] / 1e6 if result["ceiling"] else None
-    card = result["device"] if result["kind"] == "cuda" else "an H200, since there is no GPU here"
     return {
         "kind": "result",
         "asked": asked,
         "headline": headline(result),
         "notes": notes(result),
         "table": table(result),
-        "plan": {"title": f"The launch, planned for {card}", "text": launch_plan_sentence(plan)},
-        "figures": {
-            "times": json.loads(times_figure(result["paths"], NAMES, ours(result), floor).to_json()),
-            "plan": json.loads(launch_plan_figure(plan).to_json()),
-        },
+        "times": _plain(times_figure(result["paths"], NAMES, ours(result), floor)),
         "measured": dict(result),
+        **_planned(result["device"] if result["kind"] == "cuda" else "an H200", plan),
     }
+
+
+def _planned(card: str, plan: Plan) -> dict[str, Any]:
+    title = f"The launch, as planned for {card}"
+    return {"plan_title": title, "plan_text": launch_plan_sentence(plan), "plan": _plain(launch_plan_figure(plan))}
+
+
+def _plain(figure: Any) -> dict[str, Any]:
+    return json.loads(figure.to_json())
 
 
 class LabBoard(gr.HTML):

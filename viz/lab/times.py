@@ -15,7 +15,8 @@ BAR_HEIGHT = 34
 def times_figure(paths: Sequence[Mapping[str, Any]], names: Mapping[str, str], ours: str, floor: float | None) -> go.Figure:
     """paths: {"name", "ms"} each, drawn downwards. `ours`: the path in ink. floor: ms, a dotted line where there is one.
 
-    `layout.meta["roles"]` tells the browser which bar is whose, so that it can put the theme's colours in.
+    `layout.meta` tells the browser which bar is whose ("roles"), so that it can put the theme's colours in, and the largest
+    time ("most"), so that it can leave room for its label.
     """
     ms = [path["ms"] for path in paths]
     roles = ["ours" if path["name"] == ours else "peer" for path in paths]
@@ -31,7 +32,7 @@ def times_figure(paths: Sequence[Mapping[str, Any]], names: Mapping[str, str], o
         height=30 + BAR_HEIGHT * max(1, len(ms)) + (18 if floor else 0), template=None, dragmode=False, hovermode=False,
         margin={"l": 12 + 7 * max((len(names[path["name"]]) for path in paths), default=1), "r": 12, "t": 18 if floor else 4,
                 "b": 26, "pad": 0},
-        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"size": 11}, meta={"roles": roles, "floor": floor},
+        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"size": 11}, meta={"roles": roles, "most": most},
     )  # fmt: skip
     if floor:
         line = {
@@ -51,6 +52,12 @@ def times_figure(paths: Sequence[Mapping[str, Any]], names: Mapping[str, str], o
     quiet = {"showgrid": False, "zeroline": False, "fixedrange": True, "tickfont": {"size": 11}}
     figure.update_xaxes(**quiet, range=[0, most * 1.22], nticks=6, ticksuffix=" ms", rangemode="tozero")
     figure.update_yaxes(
-        **quiet, range=[len(ms) - 0.5, -0.5], tickvals=list(range(len(ms))), ticktext=[names[path["name"]] for path in paths]
+        **quiet,
+        ticks="outside",
+        ticklen=5,
+        tickcolor="rgba(0,0,0,0)",
+        range=[len(ms) - 0.5, -0.5],
+        tickvals=list(range(len(ms))),
+        ticktext=[names[path["name"]] for path in paths],
     )
     return figure

@@ -46,9 +46,8 @@ def headline(result: Result) -> str:
 
 def notes(result: Result) -> list[str]:
     """Device, number format, how it was measured; and what the interpreter did, where there is no GPU."""
-    engine = (
-        f"The engine uses {NAMES['triton' if result['backend'] == 'triton' else 'gather'].lower()} here. {result['reason']}"
-    )
+    uses = "the Triton kernels" if ours(result) == "triton" else "gather, then SDPA"
+    engine = f"The engine runs {uses} here. {result['reason']}"
     where = f"{result['device']}, {result['dtype']}."
     if result["kind"] == "cuda":
         how = f"Median of CUDA-graph replays, L2 flushed before each. Read ceiling of this run: {result['ceiling']:,.0f} GB/s."

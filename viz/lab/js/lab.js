@@ -3,6 +3,7 @@
 import { h, css, setText } from '../../stage/js/dom.js';
 import { readSkin } from '../../stage/js/skin.js';
 
+const LABEL = 84;        // px beside the longest bar: its time
 const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false, showTips: false };
 
 class Lab {
@@ -20,29 +21,26 @@ class Lab {
     this.receive(props.value);
   }
 
-  // idle, running, problem: a sentence; the last result stays in sight. result: everything.
+  // running, problem: a sentence; what was found before stays in sight. idle, result: everything.
   receive(view) {
     if (!view?.kind) return;
-    this.view = view;
     this.root.dataset.state = view.kind;
-    const say = this.part('.labsay');
-    say.className = `labsay ${view.kind}`;
-    setText(say, view.kind === 'result' ? '' : view.text);
-    if (view.kind === 'result') this.#result(view);
+    setText(this.part('.labsay'), view.text ?? '');
+    if (view.plan) this.#show(view);
     this.schedule();
   }
 
-  #result(view) {
-    this.figures = view.figures;
-    this.part('.labframe').hidden = false;
-    setText(this.part('.asked'), view.asked);
+  #show(view) {
+    this.figures = { times: view.times, plan: view.plan };
+    setText(this.part('.asked'), view.asked ?? '');
     setText(this.part('.headline'), view.headline);
-    setText(this.part('.plan-title'), view.plan.title);
-    setText(this.part('.plan-text'), view.plan.text);
+    setText(this.part('.plan-title'), view.plan_title);
+    setText(this.part('.plan-text'), view.plan_text);
+    this.part('.times').hidden = !view.times;
     this.part('.times').setAttribute('aria-label', `Times. ${view.headline}`);
-    this.part('.plan').setAttribute('aria-label', view.plan.text);
-    this.part('.labtable').replaceChildren(tableOf(view.table));
-    this.part('.labnotes').replaceChildren(...view.notes.map(note => h('li', '', note)));
+    this.part('.plan').setAttribute('aria-label', view.plan_text);
+    this.part('.labtable').replaceChildren(...(view.table ? [tableOf(view.table)] : []));
+    this.part('.labnotes').replaceChildren(...(view.notes ?? []).map(note => h('li', '', note)));
     this.drawn = '';
   }
 
@@ -60,15 +58,17 @@ class Lab {
     const other = this.part('.plan').clientWidth, key = `${width} ${other} ${this.skin.dark} ${this.skin.mono}`;
     if (key === this.drawn || width < 80) return;
     this.drawn = key;
-    this.#draw(this.part('.times'), this.figures.times, width, data => ({ ...data, marker: { ...data.marker, color: this.figures.times.layout.meta.roles.map(role => (role === 'ours' ? this.skin.ink : css(this.root, '--pw-earlier'))) } }));
-    this.#draw(this.part('.plan'), this.figures.plan, other, data => data);
+    const { times, plan } = this.figures, ink = role => (role === 'ours' ? this.skin.ink : css(this.root, '--pw-earlier'));
+    if (times) this.#draw(this.part('.times'), times, width, data => ({ ...data, marker: { ...data.marker, color: times.layout.meta.roles.map(ink) } }));
+    this.#draw(this.part('.plan'), plan, other, data => data);
   }
 
   #draw(div, figure, width, recolour) {
     const { skin } = this, { layout } = figure, margin = { ...layout.margin, l: Math.min(layout.margin.l, width * 0.45) };
+    const room = width - margin.l - margin.r, { most } = layout.meta, range = most ? { range: [0, most * room / Math.max(room - LABEL, room / 2)] } : {};
     window.Plotly.react(div, figure.data.map(recolour), {
       ...layout, width, margin, font: { ...layout.font, family: skin.mono, color: skin.subdued },
-      xaxis: { ...layout.xaxis, showline: true, linecolor: skin.border, tickcolor: skin.border, nticks: width < 420 ? 4 : layout.xaxis.nticks },
+      xaxis: { ...layout.xaxis, ...range, showline: true, linecolor: skin.border, tickcolor: skin.border, nticks: width < 420 ? 4 : layout.xaxis.nticks },
       yaxis: { ...layout.yaxis, tickfont: { ...layout.yaxis.tickfont, family: skin.font, size: 12, color: skin.text } },
       shapes: (layout.shapes ?? []).map(shape => ({ ...shape, line: { ...shape.line, color: skin.text } })),
       annotations: (layout.annotations ?? []).map(note => ({ ...note, font: { ...note.font, family: skin.font, color: skin.subdued } })),
