@@ -24,6 +24,7 @@ class Lab {
   // running, problem: a sentence; what was found before stays in sight. idle, result: everything.
   receive(view) {
     if (!view?.kind) return;
+    this.view = view;
     this.root.dataset.state = view.kind;
     setText(this.part('.labsay'), view.text ?? '');
     if (view.plan) this.#show(view);
