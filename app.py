@@ -22,6 +22,7 @@ from engine.errors import ConfigError, ModelError
 from engine.limits import MIB
 from engine.version import VERSION
 from viz.theme import head, header_html, page_css, theme
+from web import kernel_lab_tab, worked_tab
 from web.api import Api
 from web.folders import use_writable_folders
 from web.health import Health
@@ -41,6 +42,10 @@ def build(host: Host) -> gr.Blocks:
         with gr.Tabs(elem_id="pw-tabs"):
             with gr.Tab("Playground", id="playground"):
                 playground(host, demo)
+            with gr.Tab("Worked lookup", id="worked"):
+                worked_tab.build()
+            with gr.Tab("Kernel lab", id="lab"):
+                kernel_lab_tab.build()
             with gr.Tab("About", id="about") as about:
                 gr.Markdown((HERE / "viz" / "about.md").read_text(encoding="utf-8"), elem_id="pw-about")
                 build_line = gr.HTML(health.line(), elem_id="pw-build")

@@ -22,12 +22,13 @@ from kernels.reference import gqa_attention
 
 @dataclass(frozen=True, slots=True)
 class AttendedHead:
-    """One query of one head over the positions it sees. Vectors are float32; weights [n]; scale multiplies the raw dot."""
+    """One query of one head over the positions it sees. Float32; raw_dots and weights [n]; scale multiplies the raw dot."""
 
     raw_dot: float
     scale: float
     score: float
     weight: float
+    raw_dots: torch.Tensor
     weights: torch.Tensor
     output_dense: torch.Tensor
 
@@ -42,6 +43,7 @@ def attend_head(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, k
         scale=scale,
         score=float(raw[key_position] * scale),
         weight=float(weights[key_position]),
+        raw_dots=raw,
         weights=weights,
         output_dense=dense.float(),
     )

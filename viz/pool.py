@@ -28,9 +28,9 @@ def pool_columns(num_blocks: int) -> int:
     return max(8, round(math.sqrt(num_blocks * 0.85) / 8) * 8)
 
 
-def pool_figure(num_blocks: int, block_size: int) -> go.Figure:
-    """The empty pool: axes, labels, styling. `meta` tells the browser the grid."""
-    columns = pool_columns(num_blocks)
+def pool_figure(num_blocks: int, block_size: int, columns: int | None = None) -> go.Figure:
+    """The empty pool: axes, labels, styling. `meta` tells the browser the grid; columns: blocks in a row."""
+    columns = columns or pool_columns(num_blocks)
     rows = math.ceil(num_blocks / columns)
     cell_columns, cell_rows = tile_shape(block_size)
     # one image pixel until the browser paints: x0, dx and y0, dy stretch it over the whole grid

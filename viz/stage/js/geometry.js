@@ -19,12 +19,12 @@ export const fitView = grid => ({ x0: 0, x1: grid.columns, y0: 0, y1: tall(grid)
 
 export function geometry(grid, view, w, h) {
   const tc = grid.cell_columns, tr = grid.cell_rows, px = w / (view.x1 - view.x0), py = h / (view.y1 - view.y0);
-  const roomy = clamp((px - tc * TEXT_CELL * 0.75) / (tc * TEXT_CELL * 0.25), 0, 1);   // 0 at slots, 1 from text size on
+  const text = grid.text_cell ?? TEXT_CELL, roomy = clamp((px - tc * text * 0.75) / (tc * text * 0.25), 0, 1);   // 0 at slots, 1 from text size on
   const minX = px < 14 ? Math.min(0.5, px * 0.12) : px < 32 ? 2 : 5 + roomy * 5, minY = py < 12 ? Math.min(0.5, py * 0.12) : py < 20 ? 2 : 7 + roomy * 19;
   let cw = (px - minX) / tc, ch = (py - minY) / tr;
   const slots = !grid.coarse && Math.max(cw, ch) >= SLOT_CELL;   // coarse: "Blocks" was asked for
   if (slots) { cw = Math.max(1, half(cw)); ch = Math.max(1, Math.min(half(ch), Math.max(cw * 2.2, SLOT_CELL))); }
-  const level = cw >= TEXT_CELL ? 'tokens' : slots ? 'slots' : 'blocks';
+  const level = cw >= text ? 'tokens' : slots ? 'slots' : 'blocks';
   const tw = tc * cw, th = tr * ch, gx = px - tw, gy = py - th, left = level === 'blocks' ? gx / 2 : Math.min(gx / 2, 2), above = level === 'blocks' ? gy / 2 : Math.max(gy / 2, gy - 1.5);
   const snap = level === 'blocks' && px < 8 ? v => v : Math.round;
   const tile = block => {

@@ -27,6 +27,12 @@ export function stageKeys(root, actions) {
   };
   document.addEventListener('keydown', onKey);
 
+  rowKeys(rows);
+  return () => document.removeEventListener('keydown', onKey);
+}
+
+// Arrows, Home and End move the focus over the tokens and the block table.
+export function rowKeys(rows) {
   rows.addEventListener('keydown', event => {
     const by = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1], Home: [-Infinity, 0], End: [Infinity, 0] }[event.key];
     const from = event.target.closest('button');
@@ -37,7 +43,6 @@ export function stageKeys(root, actions) {
     if (next) { rove(rows, next); next.focus(); }
   });
   rows.addEventListener('focusin', event => { const button = event.target.closest('button'); if (button) rove(rows, button); });
-  return () => document.removeEventListener('keydown', onKey);
 }
 
 // Exactly one button of the scroller is in the tab order.
