@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 STAGE_JS = HERE / "stage" / "js"
 STAGE_CSS = HERE / "stage" / "stage.css"
+LEARN_CSS = HERE / "stage" / "learn.css"
 
 
 class Keyword(gr.themes.Font):
@@ -78,11 +79,12 @@ def head() -> str:
 
     Registers the served paths with Gradio; call it before launch().
     """
-    gr.set_static_paths([PLOTLY_JS, STAGE_JS, STAGE_CSS])
+    gr.set_static_paths([PLOTLY_JS, STAGE_JS, STAGE_CSS, LEARN_CSS])
     variables = palette.css_variables()
     return (
         f"<style>{variables}</style>\n"
         f'<link rel="stylesheet" href="{_url(STAGE_CSS)}">\n'
+        f'<link rel="stylesheet" href="{_url(LEARN_CSS)}">\n'
         f'<script src="{_url(PLOTLY_JS)}"></script>\n'
         f'<script type="module" src="{_url(STAGE_JS / "stage.js")}"></script>\n'
     )

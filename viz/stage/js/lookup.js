@@ -109,11 +109,11 @@ function proof(ok, reason, width) {
   ], { 'data-field': 'max_abs_difference', 'data-value': ok ? ok.max_abs_difference : '' });
 }
 
-function emptyBox({ title, text, steps, action }) {
+function emptyBox({ title, text, steps, actions = [] }) {
   return h('div', 'emptyl', [
     h('h3', '', title), h('p', '', text),
     steps ? h('ol', '', steps.map(([n, name, rest]) => h('li', '', [h('span', 'disc', n), h('span', '', [bold(name), ` ${rest}`])]))) : '',
-    action ? h('div', '', h('button', 'btn primary', action.label, { type: 'button', 'data-act': action.id })) : '',
+    actions.length ? h('div', 'begin', actions.map((a, i) => h('button', `btn${i ? '' : ' primary'}`, a.label, { type: 'button', 'data-act': a.id }))) : '',
   ]);
 }
 

@@ -6,7 +6,7 @@ const BUTTONS = [
   ['first', 'First step', false], ['prev', 'Back one step  [', false], ['play', 'Play or pause  space', true],
   ['next', 'Forward one step  ]', false], ['last', 'Newest step', false],
 ];
-const ACTIONS = { export: 'Export', import: 'Import', link: 'Copy link' };
+const ACTIONS = { export: 'Export', import: 'Import', link: 'Copy link', tour: 'Tour', ask: 'Ask', predict: 'Predict' };
 
 export class Transport {
   constructor(root, { onButton, onAction, actions }) {
@@ -22,7 +22,7 @@ export class Transport {
     this.rest = h('span', 'sub');
     this.host.append(h('span', 'at', [h('span', 'sub', 'Step '), this.number, this.rest]), h('span', 'hint', 'Blocks in use; drag to any step'));
     const right = h('span', 'right', actions.filter(a => ACTIONS[a]).map(a => {
-      const button = h('button', 'btn small ghost', ACTIONS[a], { type: 'button' });
+      const button = h('button', 'btn small ghost', ACTIONS[a], { type: 'button', 'data-action': a });
       button.addEventListener('click', () => onAction(a, button));
       return button;
     }));
