@@ -3,6 +3,7 @@
 
 import { fmt, visible } from './dom.js';
 
+const LATE = '····';      // Python has not answered yet
 const GATHERS = 'gathers keys and values through the table into contiguous tensors, then calls ordinary attention';
 const BACKENDS = { torch: GATHERS, reference: GATHERS, triton: 'reads the pages where they lie, through the table' };
 const percent = part => (Number.isFinite(part) ? `${part >= 0.0995 ? (100 * part).toFixed(0) : Number((100 * part).toPrecision(2))} %` : undefined);
@@ -32,7 +33,8 @@ export function factsOf({ header = {}, state, pin = null, answer = null, extra =
     ...tokenFacts(state, h, pin), ...extra,
   };
   if (extra.copied_slots !== undefined) facts.copied_bytes = bytes(2 * h.num_layers * extra.copied_slots * h.slot_bytes);
-  if (answer?.ok) Object.assign(facts, { score: answer.score.toFixed(4), weight: answer.weight < 1e-4 ? answer.weight.toExponential(1) : answer.weight.toFixed(4), difference: answer.max_abs_difference.toExponential(1) });
+  if (!answer && facts.slot !== undefined) facts.score = facts.weight = facts.difference = LATE;
+  if (answer?.ok) Object.assign(facts, { score: answer.score.toFixed(4), weight: answer.weight < 1e-4 ? answer.weight.toExponential(1) : answer.weight.toFixed(4), difference: answer.max_abs_difference.toExponential(1).replace(/e([-+])(\d)$/, 'e$10$2') });
   return facts;
 }
 

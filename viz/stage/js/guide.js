@@ -7,16 +7,16 @@ const GAP = 12, EDGE = 8, RING = 4;
 
 // Where a target stands: elements (joined into one box), or a place in the pool.
 const PLACES = {
-  tokens: s => all(s, `.lrow .toks, .fold .mini`), row: s => own(s, 'tok', tok => tok.closest('.lrow')), token: s => own(s, 'tok', tok => tok),
+  tokens: s => all(s, `.lrow .toks, .fold .mini`), row: s => [own(s)?.closest('.lrow')], token: s => [own(s)],
   cell: s => (pinned(s) ? [s.tokens.cell(pinned(s).request, logical(s))] : []), table: s => all(s, `.cell[data-request="${pinned(s)?.request}"]`),
   seq: s => [...s.root.querySelectorAll('.seq')].filter(el => el.querySelector('.letter').textContent === pinned(s)?.request),
   pool: s => [s.pool.wrap], poolsize: s => [s.pool.subtitle.offsetWidth ? s.pool.subtitle : s.pool.wrap], legend: s => [s.legend.host],
-  lookup: s => [s.lookup.body], key: s => all(s, '.lookup [data-field="key_norm"], .lookup .heat'), proof: s => all(s, '.lookup .proof'), events: s => all(s, '.events'),
+  lookup: s => [s.lookup.body], key: s => all(s, '.lookup .steps .heat'), proof: s => all(s, '.lookup .proof'), events: s => all(s, '.events'),
 };
 const all = (stage, selector) => [...stage.root.querySelectorAll(selector)];
 const pinned = stage => stage.pin.target;
 const logical = stage => Math.floor(pinned(stage).position / stage.state.blockSize);
-const own = (stage, _, pick) => { const tok = pinned(stage) && stage.tokens.token(pinned(stage).request, pinned(stage).position); return tok ? [pick(tok)] : []; };
+const own = stage => (pinned(stage) ? stage.tokens.token(pinned(stage).request, pinned(stage).position) : null);
 
 export class Guide {
   constructor(stage) {
@@ -72,7 +72,7 @@ export class Guide {
     this.what = null;
   }
 
-  close() { const { onClose } = this.what ?? {}; this.hide(); onClose?.(); }
+  close() { this.what?.onClose(); }
 
   #key(event) {
     const act = this.what?.acts.find(a => a.key === event.key);
@@ -110,7 +110,7 @@ export class Guide {
   }
 
   #ofElements(name) {
-    const boxes = PLACES[name](this.stage).filter(el => el?.isConnected && el.offsetParent !== null || el instanceof SVGElement).map(visiblePart).filter(Boolean);
+    const boxes = PLACES[name](this.stage).filter(el => el?.isConnected).map(visiblePart).filter(Boolean);
     if (!boxes.length) return null;
     return { left: Math.min(...boxes.map(b => b.left)), top: Math.min(...boxes.map(b => b.top)), right: Math.max(...boxes.map(b => b.right)), bottom: Math.max(...boxes.map(b => b.bottom)) };
   }

@@ -18,49 +18,51 @@ export class Learning {
     this.ask = new Ask(this);
     this.predict = new Predict(this);
     this.coach = new Coach(stage);
+    this.mode = null;          // which of LEARN_ACTIONS is open
     this.turn = 0;
   }
-
-  get busy() { return this.guide.isOpen || this.ask.isOpen || this.predict.isOpen || this.tour.isOpen; }
 
   // A button or a key by its name. True: it was one of ours. Pressed again, it leaves.
   act(name) {
     if (!LEARN_ACTIONS.includes(name)) return false;
-    const again = this[name].isOpen;
-    if (this.busy) this.close();
+    const again = this.mode === name;
+    this.close();
     if (again) return true;
     this.opener = document.activeElement;
-    this.#toggle(name, true);
+    this.mode = name;
+    this.#buttons();
     if (name === 'tour') this.tour.start();
     else if (name === 'ask') this.ask.open();
     else this.predict.start();
+    this.stage.schedule();
     return true;
   }
 
   // Leaves whatever is open and puts the focus back where it came from. True: there was something to leave.
   close() {
-    if (!this.busy) return false;
+    if (!this.mode) return false;
+    this.mode = null;
     this.turn++;
     const inside = this.stage.root.contains(document.activeElement) || document.activeElement === document.body;
     this.guide.hide();
     this.ask.hide();
     this.tour.stop();
     this.predict.stop();
-    for (const name of LEARN_ACTIONS) this.#toggle(name, false);
+    this.#buttons();
     if (inside && this.opener?.isConnected) this.opener.focus({ preventScroll: true });
     this.opener = null;
     this.stage.schedule();
     return true;
   }
 
-  #toggle(name, on) { for (const button of this.stage.root.querySelectorAll(`[data-action="${name}"]`)) button.setAttribute('aria-pressed', String(on)); }
+  #buttons() { for (const name of LEARN_ACTIONS) for (const button of this.stage.root.querySelectorAll(`[data-action="${name}"]`)) button.setAttribute('aria-pressed', String(name === this.mode)); }
 
   // After every drawing of the Stage.
   frame(state) {
     this.guide.frame();
     this.ask.frame();
     this.predict.frame(state);
-    this.coach.frame(goodToken(state), this.busy);
+    this.coach.frame(goodToken(state), this.mode !== null);
   }
 
   // ---- questions
@@ -81,35 +83,22 @@ export class Learning {
 
   // ---- the state that shows it
 
-  // Shows a moment: of the run on screen, or of the recording `example` where that run has none (or where `fromExample` asks for it).
+  // Shows a moment: of the recording `example`, or of the visitor's own run where that has one (and `fromExample` does not insist).
   // -> { found }: the moment, or null where nothing could show it; or null when something else was opened meanwhile.
   async openMoment({ example, moment, level = 'slots', fromExample = false }) {
-    const { stage } = this, turn = ++this.turn, shown = () => this.example && this.example.run === stage.bus.run ? this.example.name : null;
-    let found = findMoment(moment, stage.bus.mirror);
-    if (stage.open && shown() !== example && (fromExample || !found)) {
-      try { await stage.open({ example }); this.example = { name: example, run: stage.bus.run }; } catch { /* this recording is not to be had: what is on screen must do */ }
-      if (turn !== this.turn) return null;
-      found = findMoment(moment, stage.bus.mirror);
-    }
-    if (found) await this.#go(found);
+    const { stage } = this, turn = ++this.turn, recording = stage.bus.header?.recording;
+    const own = !recording && !fromExample && findMoment(moment, stage.bus.mirror);
+    if (!own && recording?.id !== example) await stage.open({ example, step: 0 });
     if (turn !== this.turn) return null;
-    if (found && level !== stage.pool.wrap.dataset.level) stage.pool.zoomTo(level);
-    await drawn(stage);
+    const found = findMoment(moment, stage.bus.mirror);
+    if (found) await this.#go(found, level);
     return turn === this.turn ? { found } : null;
   }
 
-  async #go({ step, request, position }) {
-    const { stage } = this;
-    if (stage.open) return stage.open({ step, request, position });
-    const state = stage.bus.mirror.stateAt(step), r = state.request(request);
-    stage.seek(step);
-    stage.pin.set(request, position, Math.max(position, r.computed - 1));
-    stage.animate = true;
-    stage.schedule();
-    await drawn(stage);
+  // What is pinned already stays: its numbers are there.
+  async #go({ step, request, position }, level) {
+    const { stage } = this, { target } = stage.pin;
+    if (target?.request !== request || target.position !== position || stage.clock.step !== step) await stage.open({ step, request, position, view: level });
+    else if (stage.pool.wrap.dataset.level !== level) stage.pool.zoomTo(level);
   }
-}
-
-async function drawn(stage) {
-  do await new Promise(requestAnimationFrame); while (!stage.settled);
 }

@@ -47,6 +47,7 @@ export class Predict {
     this.bar.hidden = true;
     this.phase = null;
     this.token = null;
+    this.#shut();
     this.#mark();
     this.stage.resize();
   }
@@ -58,11 +59,16 @@ export class Predict {
     if (!this.token) return this.#say('empty', ['No sequence holds a block at this step. Go to another step, then press Next token.']);
     const { request, position } = this.token, logical = Math.floor(position / state.blockSize);
     stage.pin.clear();
-    stage.tokens.open(request, logical, logical);
+    this.#shut();
+    this.row = stage.tokens.token(request, position) ? null : { request, logical };
+    if (this.row) stage.tokens.open(request, logical, logical);
     this.fresh = true;
     this.#say('ask', ['Where is ', this.#name(state), '? Read its table entry, then click its slot in the pool.']);
     stage.schedule();
   }
+
+  // Folds the row again that was opened for the last token.
+  #shut() { if (this.row) this.stage.tokens.opened.get(this.row.request)?.delete(this.row.logical); this.row = null; }
 
   #name(state) {
     const { request, position } = this.token;
@@ -114,6 +120,8 @@ export class Predict {
   frame(state) {
     if (!this.isOpen) return;
     if (this.asks && !isHeld(state, this.token)) this.next();          // the visitor went to a step where it has no slot
+    const { target } = this.stage.pin;
+    if (this.asks && target && target.request === this.token.request && target.position === this.token.position) this.reveal();      // the walk is on screen
     this.#mark();
   }
 
@@ -121,6 +129,12 @@ export class Predict {
   #mark() {
     const element = this.asks ? this.stage.tokens.token(this.token.request, this.token.position) : null;
     if (this.marked !== element) { this.marked?.removeAttribute('data-asked'); element?.setAttribute('data-asked', ''); this.marked = element; }
-    if (element && this.fresh) { this.fresh = false; element.scrollIntoView({ block: 'nearest' }); }
+    if (element && this.fresh) { this.fresh = false; centre(this.stage.tokens.host, element); }
   }
+}
+
+// In the middle of its scroller; the page itself stays.
+function centre(scroller, element) {
+  const box = element.getBoundingClientRect(), frame = scroller.getBoundingClientRect();
+  if (box.top < frame.top + 8 || box.bottom > frame.bottom - 64) scroller.scrollTop += box.top - frame.top - (frame.height - box.height) / 2;
 }

@@ -60,7 +60,7 @@ export const QUESTIONS = [
     ],
   },
   {
-    id: 'why-16', group: 'Size and waste', example: 'block-size', moment: 'waste', target: 'row', words: 'block size',
+    id: 'why-16', group: 'Size and waste', example: 'block-size-16', moment: 'waste', target: 'row', words: 'block size',
     question: 'Why 16 slots a block?',
     answer: [
       'It is a compromise.',
@@ -69,7 +69,7 @@ export const QUESTIONS = [
     ],
   },
   {
-    id: 'bigger-block', group: 'Size and waste', example: 'block-size', moment: 'waste', target: 'pool', words: 'faster speed large block size',
+    id: 'bigger-block', group: 'Size and waste', example: 'block-size-64', moment: 'waste', target: 'pool', words: 'faster speed large block size',
     question: 'Why is a bigger block not faster?',
     answer: [
       'For a new token attention reads the same keys and values whatever the block size, and that reading is its cost.',
@@ -162,7 +162,7 @@ export const QUESTIONS = [
     ],
   },
   {
-    id: 'all-cached', group: 'Sharing', example: 'shared-prompt', moment: 'mosthit', target: 'token', words: 'compute one token last',
+    id: 'all-cached', group: 'Sharing', example: 'eviction', moment: 'mosthit', target: 'token', words: 'compute one token last',
     question: 'All of the prompt is cached: why compute anything?',
     answer: [
       'The next token is chosen from the scores that a forward pass makes at the last prompt token, and those are not in the cache.',
@@ -183,8 +183,8 @@ export const QUESTIONS = [
     id: 'at-a-fork', group: 'Sharing', example: 'fork', moment: 'fork', target: 'seq', words: 'n parallel sampling',
     question: 'What is copied at a fork?',
     answer: [
-      'Only the table: in step {step} {child} got {parent}’s list of {fork_blocks} block ids, and the reference count of each block went up by one.',
-      'No key and no value moved.',
+      'Only the block table; no key and no value moves.',
+      'In step {step} {child} got {parent}’s list of {fork_blocks} block ids, and the reference count of each block went up by one.',
       'Who first writes into a shared part-filled block copies that one block; if the prompt ends exactly with a block, nothing is ever copied.',
     ],
   },

@@ -24,6 +24,7 @@ import { paneHeight, rowHeights } from './sizes.js';
 import { readLink, copyLink } from './link.js';
 import { Learning, LEARN_ACTIONS } from './learn.js';
 import { welcome } from './welcome.js';
+import { openView } from './openview.js';
 import { goodToken } from './moments.js';
 
 // A reloaded tab comes back to its session (app.py reads this on load); another tab or window never sees it.
@@ -161,7 +162,7 @@ class Stage {
     this.layer = Number(lookup.layer.value);
     this.headIndex = Number(lookup.head.value);
     if (this.pin.note) return lookup.message(this.pin.note);
-    if (!view) return lookup.empty(welcome(state, Boolean(this.open)));
+    if (!view) return lookup.empty(welcome(state));
     if (view.reason) return lookup.message({ title: `${view.request}:${view.position}`, text: view.reason });
     const place = `${view.held} ${state.owner[view.block]} ${state.ref[view.block] > 0}`;
     this.pin.lookup(view, { session: bus.session, run: bus.run, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);
@@ -209,6 +210,7 @@ class Stage {
     this.schedule();
   }
 
+  open(view) { return openView(this, view); }
   seek(step) { if (!this.bus.mirror) return; this.clock.seek(step, this.bus.mirror.newest); this.schedule(); }
   newest() { this.clock.follow(this.bus.mirror.newest); this.schedule(); }
 

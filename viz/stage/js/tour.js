@@ -6,8 +6,6 @@ import { HOW_TO_GET } from './moments.js';
 export class Tour {
   constructor(learn) { this.learn = learn; this.at = -1; }
 
-  get isOpen() { return this.at >= 0; }
-
   start() { return this.go(0); }
 
   async go(i) {

@@ -3,10 +3,10 @@
 import { visible } from './dom.js';
 import { goodToken } from './moments.js';
 
-export function welcome(state, canTour) {
+export function welcome(state) {
   const size = state.blockSize, token = goodToken(state), actions = [];
   if (token) actions.push({ id: 'follow', label: `Follow ${token.request}:${token.position} “${visible(state.texts.get(token.request)[token.position]).text}”` });
-  if (token || canTour) actions.push({ id: 'tour', label: 'Take the tour' });
+  actions.push({ id: 'tour', label: 'Take the tour' });
   return {
     title: state.requests.length ? 'Click any token' : 'Nothing to look up yet', actions,
     text: state.requests.length ? 'Pagewalk walks from the token to the bytes of its key, one step at a time, and checks the answer.' : 'No tokens yet. Pick an example or press Generate.',
