@@ -1,7 +1,7 @@
 // The guide: a ring around the part of the Stage that is spoken of, and a card beside it that never covers it. The tour and the
 // answers of "Ask the picture" show themselves with it. It is no modal: everything under it stays usable.
 
-import { h, icon, isPhone, setText } from './dom.js';
+import { h, centre, icon, isPhone, setText } from './dom.js';
 
 const GAP = 12, EDGE = 8, RING = 4;
 
@@ -13,6 +13,7 @@ const PLACES = {
   pool: s => [s.pool.wrap], poolsize: s => [s.pool.subtitle.offsetWidth ? s.pool.subtitle : s.pool.wrap], legend: s => [s.legend.host],
   lookup: s => [s.lookup.body], key: s => all(s, '.lookup .steps .heat'), proof: s => all(s, '.lookup .proof'), events: s => all(s, '.events'),
 };
+export const TARGETS = [...Object.keys(PLACES), 'slot', 'tile'];
 const all = (stage, selector) => [...stage.root.querySelectorAll(selector)];
 const pinned = stage => stage.pin.target;
 const logical = stage => Math.floor(pinned(stage).position / stage.state.blockSize);
@@ -94,6 +95,7 @@ export class Guide {
       setText(this.note, note);
       this.note.hidden = !note;
     }
+    if (this.scrolled !== what) this.#scroll(what.target);
     const box = this.#target(what.target);
     this.ring.hidden = !box;
     if (box) Object.assign(this.ring.style, { left: `${box.x - RING}px`, top: `${box.y - RING}px`, width: `${box.w + 2 * RING}px`, height: `${box.h + 2 * RING}px` });
@@ -121,6 +123,13 @@ export class Guide {
     const o = pool.origin, box = pool.div.getBoundingClientRect(), r = name === 'slot' && g.level !== 'blocks' ? g.slot(view.block, view.offset) : g.tile(view.block);
     const x0 = Math.max(0, r.x), y0 = Math.max(0, r.y), x1 = Math.min(g.w, r.x + r.w), y1 = Math.min(g.h, r.y + r.h);
     return x1 <= x0 || y1 <= y0 ? null : { left: box.left + o.x + x0 - 3, top: box.top + o.y + y0 - 3, right: box.left + o.x + x1 + 3, bottom: box.top + o.y + y1 + 3 };
+  }
+
+  // The pinned token and the target come into sight in the panes that scroll.
+  #scroll(name) {
+    const { stage } = this, token = own(stage), element = PLACES[name]?.(stage)[0], scroller = element?.closest('.rows, .lookup .body');
+    if (token) centre(stage.tokens.host, token);
+    if (scroller && scroller !== element && !PLACES[name](stage).some(visiblePart)) centre(scroller, element);
   }
 
   #reveal(box) {

@@ -1,6 +1,6 @@
 // Predict: a token is named, the visitor clicks its slot in the pool and is told whether it lives there, and why.
 
-import { h, bold, icon, setText, visible } from './dom.js';
+import { h, bold, centre, icon, setText, visible } from './dom.js';
 import { ROUND, isHeld, judge, pickToken, random } from './quiz.js';
 import { lastHeld } from './moments.js';
 
@@ -131,10 +131,4 @@ export class Predict {
     if (this.marked !== element) { this.marked?.removeAttribute('data-asked'); element?.setAttribute('data-asked', ''); this.marked = element; }
     if (element && this.fresh) { this.fresh = false; centre(this.stage.tokens.host, element); }
   }
-}
-
-// In the middle of its scroller; the page itself stays.
-function centre(scroller, element) {
-  const box = element.getBoundingClientRect(), frame = scroller.getBoundingClientRect();
-  if (box.top < frame.top + 8 || box.bottom > frame.bottom - 64) scroller.scrollTop += box.top - frame.top - (frame.height - box.height) / 2;
 }
