@@ -11,7 +11,7 @@ const PLACES = {
   cell: s => (pinned(s) ? [s.tokens.cell(pinned(s).request, logical(s))] : []), table: s => all(s, `.cell[data-request="${pinned(s)?.request}"]`),
   seq: s => [...s.root.querySelectorAll('.seq')].filter(el => el.querySelector('.letter').textContent === pinned(s)?.request),
   pool: s => [s.pool.wrap], poolsize: s => [s.pool.subtitle.offsetWidth ? s.pool.subtitle : s.pool.wrap], legend: s => [s.legend.host],
-  lookup: s => [s.lookup.body], key: s => all(s, '.lookup .steps .heat'), proof: s => all(s, '.lookup .proof'), events: s => all(s, '.events'),
+  lookup: s => [s.lookup.body], key: s => all(s, '.lookup [data-field="key"], .lookup .steps .heat'), proof: s => all(s, '.lookup .proof'), events: s => all(s, '.events'),
 };
 export const TARGETS = [...Object.keys(PLACES), 'slot', 'tile'];
 const all = (stage, selector) => [...stage.root.querySelectorAll(selector)];

@@ -60,8 +60,8 @@ export class Predict {
     const { request, position } = this.token, logical = Math.floor(position / state.blockSize);
     stage.pin.clear();
     this.#shut();
-    this.row = stage.tokens.token(request, position) ? null : { request, logical };
-    if (this.row) stage.tokens.open(request, logical, logical);
+    this.row = stage.tokens.opened.get(request)?.has(logical) ? null : { request, logical };
+    stage.tokens.open(request, logical, logical);
     this.fresh = true;
     this.#say('ask', ['Where is ', this.#name(state), '? Read its table entry, then click its slot in the pool.']);
     stage.schedule();

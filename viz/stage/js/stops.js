@@ -19,7 +19,7 @@ export const STOPS = [
   },
   {
     id: 'proof', example: 'shared-prompt', moment: 'token', target: 'lookup', title: 'Down to the bytes, and checked',
-    text: ['From slot {slot} the walk goes on to the key at byte {byte_offset}, its score and its softmax weight {weight}.', 'The head’s output is compared with dense attention; the largest difference is {difference}.'],
+    text: ['Slot {slot} is byte {byte_offset} of each layer’s keys; the key there gets a score, and the score a softmax weight.', 'Here the weight is {weight}, and the whole head equals dense attention to within {difference}.'],
   },
   {
     id: 'taken', example: 'shared-prompt', moment: 'taken', target: 'row', title: 'A block when, and only when, needed',
