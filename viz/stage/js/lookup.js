@@ -96,7 +96,7 @@ function row(number, label, how, value, field, data, pending) {
   return h('li', `step${number ? '' : ' more'}${pending ? ' pending' : ''}`, [number ? h('span', 'disc', number, { 'data-disc': number }) : h('span'), h('span', 'lab', label), h('span', 'how', how, { title: how }), h('span', 'val', value)], { 'data-field': field, 'data-value': data });
 }
 
-const figure = element => h('li', 'step picture', [h('span'), h('div', 'fig', element)], { role: 'presentation' });
+const figure = element => h('li', 'step picture', [h('span'), h('div', 'fig', element)]);
 const well = height => { const w = h('div', 'well'); w.style.height = `${height}px`; return w; };
 
 function proof(ok, reason, width) {
