@@ -85,6 +85,10 @@ def say(level: str, text: str):
     return {"kind": "notice", "notice": {"level": level, "text": text} if text else None}
 
 
+def no_recording():
+    return {**say("bad", "There are no recordings here."), "refused": True}
+
+
 def resync():
     return deltas.snapshot(SCRIPT.run, SCRIPT.n, SCRIPT.log(), SCRIPT.header, "session", False)
 
@@ -125,6 +129,7 @@ def build() -> gr.Blocks:
         go.click(play, [scenario, rate], stage, show_progress="hidden", api_name="play", concurrency_limit=4)
         gr.api(say, api_name="say_api")
         prompt.submit(lambda text: say(*text.split("|", 1)), prompt, stage, show_progress="hidden", api_name="say")
+        stage.open_recording(no_recording, None, stage, show_progress="hidden", concurrency_limit=None)
         stage.resync(resync, None, stage, show_progress="hidden", concurrency_limit=None, trigger_mode="always_last")
     return demo
 

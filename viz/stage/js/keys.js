@@ -4,8 +4,10 @@ import { h } from './dom.js';
 
 export const KEYS = [
   ['← → ↑ ↓', 'move by token, table entry or slot'], ['Enter', 'look it up'], ['[  ]', 'one step back, forward'], ['{  }', 'event before, next event'], ['space', 'play or pause'],
-  ['/', 'find a token'], ['+  −  0', 'zoom the pool, fit it'], ['Esc', 'clear'], ['?', 'this list'],
+  ['/', 'find a token'], ['+  −  0', 'zoom the pool, fit it'], ['a', 'ask the picture'], ['t', 'tour'], ['p', 'predict'], ['Esc', 'clear, leave'], ['?', 'this list'],
 ];
+
+const LEARN = { a: 'ask', t: 'tour', p: 'predict' };
 
 export function stageKeys(root, actions) {
   const rows = root.querySelector('.rows');
@@ -24,6 +26,7 @@ export function stageKeys(root, actions) {
     else if (event.key === ' ' && !target.closest('button, summary, [role="slider"]')) { event.preventDefault(); actions.play(); }
     else if (event.key === '/') { event.preventDefault(); actions.find(); }
     else if (event.key === '?') actions.help();
+    else if (LEARN[event.key]) { event.preventDefault(); actions.learn(LEARN[event.key]); }
   };
   document.addEventListener('keydown', onKey);
 

@@ -101,7 +101,7 @@ function row(number, label, how, value, field, data, pending) {
   return h('li', `step${number ? '' : ' more'}${pending ? ' pending' : ''}`, [number ? h('span', 'disc', number, { 'data-disc': number }) : h('span'), h('span', 'lab', label), h('span', 'how', how, { title: how }), h('span', 'val', value)], { 'data-field': field, 'data-value': data });
 }
 
-const figure = element => h('li', 'step picture', [h('span'), h('div', 'fig', element)], { role: 'presentation' });
+const figure = element => h('li', 'step picture', [h('span'), h('div', 'fig', element)]);
 const well = height => { const w = h('div', 'well'); w.style.height = `${height}px`; return w; };
 
 function proof(ok, reason, width) {
@@ -114,11 +114,11 @@ function proof(ok, reason, width) {
   ], { 'data-field': 'max_abs_difference', 'data-value': ok ? ok.max_abs_difference : '' });
 }
 
-function emptyBox({ title, text, steps, action }) {
+function emptyBox({ title, text, steps, actions = [] }) {
   return h('div', 'emptyl', [
     h('h3', '', title), h('p', '', text),
     steps ? h('ol', '', steps.map(([n, name, rest]) => h('li', '', [h('span', 'disc', n), h('span', '', [bold(name), ` ${rest}`])]))) : '',
-    action ? h('div', '', h('button', 'btn primary', action.label, { type: 'button', 'data-act': action.id })) : '',
+    actions.length ? h('div', 'begin', actions.map((a, i) => h('button', `btn${i ? '' : ' primary'}`, a.label, { type: 'button', 'data-act': a.id }))) : '',
   ]);
 }
 

@@ -7,7 +7,8 @@ export class Pin {
     this.clear();
   }
 
-  clear() { this.target = null; this.note = null; this.answer = null; this.key = ''; this.asked = 0; clearTimeout(this.timer); }
+  // What is asked already must not answer for what is pinned next; the same token, pinned again, is asked for again.
+  clear() { this.target = null; this.note = null; this.answer = null; this.key = this.full = ''; this.asked = (this.asked ?? 0) + 1; clearTimeout(this.timer); }
 
   set(request, position, query) { this.clear(); this.target = { request, position, query }; }
 

@@ -24,6 +24,9 @@ import { paneHeight, rowHeights } from './sizes.js';
 import { readLink } from './link.js';
 import { Opener } from './opener.js';
 import { act, Box, openList, pressGenerate, showComparison, showHelp } from './actions.js';
+import { Learning, LEARN_ACTIONS } from './learn.js';
+import { welcome } from './welcome.js';
+import { goodToken } from './moments.js';
 
 // A reloaded tab comes back to its session (app.py reads this on load); another tab or window never sees it.
 function rememberSession(token) {
@@ -31,11 +34,6 @@ function rememberSession(token) {
 }
 
 const LAG = 3;   // steps that a moving picture may be behind before the chart says so
-
-const welcome = blockSize => ({
-  title: 'Click any token', text: 'Pagewalk walks from the token to the bytes of its key, one step at a time, and checks the answer.',
-  steps: [['1', 'Token', `to its logical block: position // ${blockSize}`], ['2', 'Block table', 'says which physical block holds it'], ['3', 'Slot', 'is one place in that block'], ['4', 'Key', 'is read at that byte address'], ['5', 'Weight', 'is checked against dense attention']],
-});
 
 class Stage {
   constructor({ element, props, watch, trigger, server, upload }) {
@@ -58,10 +56,13 @@ class Stage {
     this.pool = new PoolPane(root, { onView: () => this.schedule() });
     this.pool.focusBlock = () => this.#focusBlock();
     this.tokens = new TokensPane(root);
-    this.lookup = new LookupPane(root, { onChoose: () => this.schedule(), onAct: () => this.#follow() });
+    this.lookup = new LookupPane(root, { onChoose: () => this.schedule(), onAct: name => (name === 'follow' ? this.#follow() : this.learn.act(name)) });
     this.usage = new UsagePane(root, { onSeek: seek });
     this.events = new EventsPane(root, { onSeek: seek });
-    this.transport = new Transport(root, { onButton: name => this.#transport(name), onAction: (name, button) => act(this, name, button), onPace: pace => { this.clock.pace = pace; this.schedule(); }, actions: this.props.actions ?? [] });
+    this.transport = new Transport(root, {
+      onButton: name => this.#transport(name), onAction: (name, button) => this.learn.act(name) || act(this, name, button),
+      onPace: pace => { this.clock.pace = pace; this.schedule(); }, actions: [...(this.props.actions ?? []), ...LEARN_ACTIONS],
+    });
     this.notice = new Notice(root, {
       onNewest: () => this.newest(), onSeek: seek, onOthers: () => openList('examples'), onOwn: pressGenerate,
       onOpen: example => this.open({ example }), onCompare: () => showComparison(this),
@@ -73,6 +74,7 @@ class Stage {
     this.pin = new Pin({ ask: question => this.server?.stage_lookup?.(question), onAnswer: () => this.schedule() });
     this.find = new Find(root, { search: text => this.#search(text), onFound: hit => { this.pinToken(hit.request, hit.position); this.#scrollTo(hit); } });
     poolInput(this.pool, { onPick: hit => this.pick(hit), onHover: (hit, spoken) => this.#hoverSlot(hit, spoken), isEmpty: () => !this.state });
+    this.learn = new Learning(this);
   }
 
   #listen() {
@@ -88,7 +90,10 @@ class Stage {
     window.addEventListener('resize', () => this.resize());
     new MutationObserver(() => this.#theme()).observe(document.body, { attributes: true, attributeFilter: ['class'] });
     document.fonts?.ready.then(() => this.#theme());
-    stageKeys(root, { step: by => this.seek(this.clock.step + by), event: by => this.#event(by), play: () => this.#transport('play'), clear: () => this.clear(), find: () => this.find.open(), help: () => showHelp(this) });
+    stageKeys(root, {
+      step: by => this.seek(this.clock.step + by), event: by => this.#event(by), play: () => this.#transport('play'), clear: () => this.clear(),
+      find: () => this.find.open(), help: () => showHelp(this), learn: name => this.learn.act(name),
+    });
   }
 
   async #reset(message, again) {
@@ -177,6 +182,7 @@ class Stage {
     this.status.render({ header: bus.header, running: bus.running, step, newest: mirror.newest, state, mirror, loading: bus.loading, moving });
     this.#walk(view, place);
     if (this.animate && place) { this.animate = false; this.walk.animate(); }
+    this.learn.frame(state);
     if (wait !== null) this.#again(wait);
   }
 
@@ -198,7 +204,7 @@ class Stage {
     this.layer = Number(lookup.layer.value);
     this.headIndex = Number(lookup.head.value);
     if (this.pin.note) return lookup.message(this.pin.note);
-    if (!view) return lookup.empty(state.requests.length ? { ...welcome(state.blockSize), action: this.#suggestion(state) } : { ...welcome(state.blockSize), title: 'Nothing to look up yet', text: 'No tokens yet. Pick an example or press Generate.' });
+    if (!view) return lookup.empty(welcome(state));
     if (view.reason) return lookup.message({ title: `${view.request}:${view.position}`, text: view.reason });
     const place = `${view.held} ${state.owner[view.block]} ${state.ref[view.block] > 0}`;
     this.pin.lookup(view, { session: bus.session, recording: bus.header.recording?.id, run: bus.run, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);
@@ -228,8 +234,10 @@ class Stage {
     const { state, pool } = this;
     if (!state) return;
     const small = pool.g.level === 'blocks';
+    if (!small && this.learn.predict.guess({ block, offset })) return;
     if (small) { if (pool.coarse) pool.coarse = false; else pool.zoomToBlock(block, 'slots'); }
     const slot = small && offset < 0 ? 0 : small ? 0 : offset, about = describeSlot(state, block, slot);
+    if (this.learn.predict.asks) return this.schedule();
     if (about.token) return this.pinToken(about.token.request.id, about.token.position);
     this.pin.say({ title: about.what.replace(/^b/, 'B'), text: about.text, block, offset: slot });
     this.schedule();
@@ -238,6 +246,7 @@ class Stage {
   clear() {
     if (this.find.isOpen) return this.find.close();
     if (this.box.isOpen) return this.box.show(null);
+    if (this.learn.close()) return;
     if (this.pin.target || this.pin.note) this.pin.clear();
     else this.tokens.opened.clear();
     this.schedule();
@@ -285,7 +294,7 @@ class Stage {
   #hoverSlot(hit, spoken) {
     const { state, pool } = this;
     if (!hit || !state) { this.tip.hide(); return this.#setHover(null); }
-    const about = describeSlot(state, hit.block, pool.g.level === 'blocks' ? -1 : hit.offset, this.bus.mirror);
+    const about = this.learn.predict.veil(hit) ?? describeSlot(state, hit.block, pool.g.level === 'blocks' ? -1 : hit.offset, this.bus.mirror);
     this.tip.show(pool, hit, about, pool.g.level === 'blocks');
     if (spoken) this.tip.announce(about);
     this.#setHover(hit, about.token);
@@ -296,7 +305,7 @@ class Stage {
     if (key === JSON.stringify(this.hover)) return;
     this.hover = hit;
     for (const old of this.root.querySelectorAll('[data-hover]')) old.removeAttribute('data-hover');
-    if (hit) {
+    if (hit && !this.learn.predict.asks) {
       for (const cell of this.tokens.host.querySelectorAll(`.cell[data-physical="${hit.block}"]`)) cell.setAttribute('data-hover', '');
       if (token) this.tokens.token(token.request.id, token.position)?.setAttribute('data-hover', '');
     }
@@ -312,15 +321,7 @@ class Stage {
 
   #scrollTo({ request, position }) { requestAnimationFrame(() => this.tokens.token(request, position)?.scrollIntoView({ block: 'nearest' })); }
 
-  #suggestion(state) {
-    const r = state.requests.find(q => q.computed > 1);
-    if (!r) return null;
-    const position = Math.min(17, Math.floor(r.computed / 2));
-    this.suggested = { request: r.id, position };
-    return { id: 'follow', label: `Follow ${r.id}:${position} “${visible(state.texts.get(r.id)[position]).text}”` };
-  }
-
-  #follow() { if (this.suggested) this.pinToken(this.suggested.request, this.suggested.position); }
+  #follow() { const token = goodToken(this.state); if (token) this.pinToken(token.request, token.position); }
 
   #focusBlock() {
     const { state } = this, view = state && this.pin.view(state);

@@ -7,7 +7,7 @@ const BUTTONS = [
   ['first', 'First step', false], ['before', 'Event before  {', false], ['prev', 'Back one step  [', false], ['play', 'Play or pause  space', true],
   ['next', 'Forward one step  ]', false], ['after', 'Next event  }', false], ['last', 'Newest step', false],
 ];
-const ACTIONS = { export: 'Export', import: 'Import', link: 'Copy link' };
+const ACTIONS = { export: 'Export', import: 'Import', link: 'Copy link', tour: 'Tour', ask: 'Ask', predict: 'Predict' };
 
 export class Transport {
   constructor(root, { onButton, onAction, onPace, actions }) {
