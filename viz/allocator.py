@@ -41,6 +41,6 @@ def allocator(trace: Trace, mode: Mode = "light") -> go.Figure:
     add_lane(figure, trace, mode)
     figure.update_layout(meta={**figure.layout.meta, "thinned": every})
     figure.update_xaxes(range=[0, max(1, last)], title={"text": "step"})
-    figure.update_yaxes(range=[0, num_blocks], title={"text": "blocks"}, selector={"anchor": "x"})
+    figure.update_layout(margin={"b": 112})
     figure.update_layout(yaxis={"range": [0, num_blocks], "title": {"text": "blocks"}, "tickformat": ",d", "nticks": 5})
     return figure

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from engine.events import BlockCopied, Event
 from engine.trace import CacheState
 from viz.chart import dress, pattern
-from viz.palette import STATES, SURFACES, Mode, letter_colour, sequence_colour
+from viz.palette import SEQUENCES, STATES, SURFACES, Mode, letter_colour, sequence_colour
 from viz.text import count, literal
 
 MAX_IDS = 400
@@ -30,16 +30,21 @@ def block_tables(state: CacheState, events: Iterable[Event] = (), mode: Mode = "
     figure = go.Figure()
     for shared in (False, True):
         of_kind = [entry for entry in entries if (state.ref_cnt[entry[2]] > 1) == shared]
-        hues = [sequence_colour(index[name]) for name, _, _ in of_kind]
-        look = {**pattern("x", mode, ink=surface["primary"]), "bgcolor": None} if shared else None
-        figure.add_bar(
-            orientation="h", name="shared" if shared else "read by one", y=[line[name] for name, _, _ in of_kind],
-            base=[logical - 0.46 for _, logical, _ in of_kind], x=[0.92] * len(of_kind), width=0.7,
-            marker={"color": hues, "pattern": look, "line": {"width": 0}},
-            customdata=[[block, name, at, state.ref_cnt[block], state.num_filled[block]] for name, at, block in of_kind],
-            hovertemplate="%{customdata[1]}[%{customdata[2]}] is block %{customdata[0]}: reference count %{customdata[3]}, "
-                          f"%{{customdata[4]}} of {state.block_size} slots written<extra></extra>",
-        )  # fmt: skip
+        hues = sorted({index[name] % len(SEQUENCES) for name, _, _ in of_kind})
+        for hue in hues:
+            mine = [entry for entry in of_kind if index[entry[0]] % len(SEQUENCES) == hue]
+            colour, kind = sequence_colour(hue), "shared" if shared else "read by one"
+            figure.add_bar(
+                orientation="h", name=kind, legendgroup=kind, showlegend=hue == hues[0], y=[line[name] for name, _, _ in mine],
+                base=[logical - 0.46 for _, logical, _ in mine], x=[0.92] * len(mine), width=0.7,
+                marker={"color": colour, "line": {"width": 0},
+                        "pattern": pattern("x", mode, colour, surface["primary"]) if shared else None},
+                customdata=[
+                    [block, literal(name), at, state.ref_cnt[block], state.num_filled[block]] for name, at, block in mine
+                ],
+                hovertemplate="%{customdata[1]}[%{customdata[2]}] is block %{customdata[0]}: reference count %{customdata[3]}, "
+                              f"%{{customdata[4]}} of {state.block_size} slots written<extra></extra>",
+            )  # fmt: skip
     if len(entries) <= MAX_IDS:
         figure.add_scatter(
             x=[logical for _, logical, _ in entries], y=[line[name] for name, _, _ in entries], mode="text", hoverinfo="skip",

@@ -44,7 +44,7 @@ def dress(figure: go.Figure, mode: Mode, title: str, caption: str, axis: str | N
         template=None, title={"text": literal(title), "x": 0.01, "xanchor": "left", "font": {"size": 15}},
         font={"family": UI_FONT, "size": 12, "color": surface["subdued"]},
         paper_bgcolor=surface["primary"], plot_bgcolor=surface["primary"],
-        margin={"l": 64, "r": 20, "t": 44, "b": 40, "pad": 0},
+        margin={"l": 64, "r": 20, "t": 44, "b": 76, "pad": 0},
         legend={"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom", "traceorder": "normal",
                 "font": {"size": 12, "color": surface["text"]}, "bgcolor": "rgba(0,0,0,0)"},
         hoverlabel={"bgcolor": surface["primary"], "bordercolor": surface["border"], "align": "left",

@@ -75,6 +75,7 @@ def memory(
                "showgrid": False},
         hovermode="closest", uniformtext={"mode": "hide", "minsize": 11},
     )  # fmt: skip
+    figure.update_layout(margin={"b": 92})
     figure.add_annotation(
         text=block_formula(header), x=0, y=0, xref="paper", yref="paper", yshift=-12, yanchor="top", xanchor="left",
         showarrow=False,
@@ -83,13 +84,14 @@ def memory(
 
 
 def _segment(
-    figure: go.Figure, name: str, y: float, start: float, width: float, colour: str, look: Mapping[str, object] | None, size: int,
-    mode: Mode,
+    figure: go.Figure, name: str, y: float, start: float, width: float, colour: str, look: Mapping[str, object] | None,
+    size: int, mode: Mode,
 ) -> None:  # fmt: skip
     figure.add_bar(
         orientation="h", name=name, y=[y], base=[start], x=[width], width=0.6, customdata=[[size]], meta={"value": size},
         hovertemplate=f"{name}: {bytes_text(size)}<extra></extra>",
-        marker={"color": colour, "pattern": dict(look) if look else None, "line": {"width": 1, "color": STATES[mode]["reserved"]}},
+        marker={"color": colour, "pattern": dict(look) if look else None,
+                "line": {"width": 1, "color": STATES[mode]["reserved"]}},
         text=[f" {name} {bytes_text(size)}"], textposition="inside", insidetextanchor="start", textangle=0,
         textfont={"size": 12, "color": _readable(colour)} if not look else {"color": "rgba(0,0,0,0)"},
     )  # fmt: skip

@@ -15,7 +15,7 @@ from viz import palette
 HERE = Path(__file__).parent
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 STAGE_JS = HERE / "stage" / "js"
-STAGE_CSS = HERE / "stage" / "stage.css"
+STAGE_CSS = (HERE / "stage" / "stage.css", HERE / "stage" / "views.css")
 
 
 class Keyword(gr.themes.Font):
@@ -78,11 +78,11 @@ def head() -> str:
 
     Registers the served paths with Gradio; call it before launch().
     """
-    gr.set_static_paths([PLOTLY_JS, STAGE_JS, STAGE_CSS])
+    gr.set_static_paths([PLOTLY_JS, STAGE_JS, *STAGE_CSS])
     variables = palette.css_variables()
+    sheets = "".join(f'<link rel="stylesheet" href="{_url(path)}">\n' for path in STAGE_CSS)
     return (
-        f"<style>{variables}</style>\n"
-        f'<link rel="stylesheet" href="{_url(STAGE_CSS)}">\n'
+        f"<style>{variables}</style>\n{sheets}"
         f'<script src="{_url(PLOTLY_JS)}"></script>\n'
         f'<script type="module" src="{_url(STAGE_JS / "stage.js")}"></script>\n'
     )

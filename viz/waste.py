@@ -59,6 +59,7 @@ def waste(trace: Trace, mode: Mode = "light") -> go.Figure:
         meta={**figure.layout.meta, "thinned": every},
     )  # fmt: skip
     figure.update_xaxes(range=[0, max(1, last)], title={"text": "step"})
+    figure.update_layout(margin={"b": 112})
     return figure
 
 

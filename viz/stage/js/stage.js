@@ -8,6 +8,7 @@ import { poolInput } from './poolinput.js';
 import { TokensPane } from './tokens.js';
 import { LookupPane } from './lookup.js';
 import { UsagePane } from './usagepane.js';
+import { DockViews } from './dockviews.js';
 import { EventsPane } from './events.js';
 import { Transport } from './transport.js';
 import { Notice } from './notice.js';
@@ -63,6 +64,7 @@ class Stage {
     this.tip = new Tip(root);
     this.pin = new Pin({ ask: question => this.server?.stage_lookup?.(question), onAnswer: () => this.schedule() });
     this.find = new Find(root, { search: text => this.#search(text), onFound: hit => { this.pinToken(hit.request, hit.position); this.#scrollTo(hit); } });
+    this.dock = new DockViews(this, { setHover: hit => this.#setHover(hit) });
     poolInput(this.pool, { onPick: hit => this.pick(hit), onHover: (hit, spoken) => this.#hoverSlot(hit, spoken), isEmpty: () => !this.state });
   }
 
@@ -84,7 +86,7 @@ class Stage {
 
   async #reset(message, again) {
     const { mirror, header } = this.bus;
-    if (!again) { this.clock.reset(mirror.newest); this.pin.clear(); this.tokens.reset(); this.hover = null; }
+    if (!again) { this.clock.reset(mirror.newest); this.pin.clear(); this.dock.clear(); this.tokens.reset(); this.hover = null; }
     if (message.session) rememberSession(message.session);
     this.lookup.invalidate();
     this.tokens.subtitle.textContent = `in reading order, ${header.block_size} to a logical block`;
@@ -115,7 +117,7 @@ class Stage {
   resize() { if (this.root.clientWidth) { paneHeight(this.root); this.schedule(); } }
 
   // Everything that the bus brought and a person did is drawn.
-  get settled() { return !this.scheduled && !this.loading; }
+  get settled() { return !this.scheduled && !this.loading && !this.dock.busy; }
 
   schedule() {
     if (this.scheduled) return;
@@ -137,11 +139,11 @@ class Stage {
     ensureTabStop(this.tokens.host);
     const place = view && view.block !== null && (view.held || this.#still(state, view)) ? { block: view.block, offset: view.offset } : null;
     const spot = place ?? (this.pin.note ? { block: this.pin.note.block, offset: Math.max(0, this.pin.note.offset) } : null);
-    this.pool.draw({ state, version: `${bus.run} ${step} ${state === mirror.live ? mirror.log.length : ''}`, pin: spot, hover: this.hover, fade: view ? state.indexOf.get(view.request) : -1 }, this.skin);
+    this.pool.draw({ state, version: `${bus.run} ${step} ${state === mirror.live ? mirror.log.length : ''}`, pin: spot, hover: this.hover, fade: view ? state.indexOf.get(view.request) : -1, marks: this.dock.marks }, this.skin);
     this.legend.render(state.counts, this.skin);
     this.#lookup(state, view, following);
     this.events.render(mirror.story, step);
-    const wait = this.usage.draw(mirror, step, this.skin, following);
+    const wait = this.usage.draw(mirror, step, this.skin, following) || this.dock.draw(state, view, following);
     if (wait) { clearTimeout(this.later); this.later = setTimeout(() => this.schedule(), wait); }
     this.transport.render({ step, newest: mirror.newest, moving: clock.mode === 'playing' || (following && bus.running), follow: following });
     this.status.render({ header: bus.header, running: bus.running, newest: mirror.newest, mirror });
@@ -176,10 +178,10 @@ class Stage {
 
   // ---- what a person does
 
-  pinToken(request, position) {
+  pinToken(request, position, query) {
     const r = this.state?.request(request);
     if (!r) return;
-    this.pin.set(request, position, Math.max(position, r.computed - 1));
+    this.pin.set(request, position, query ?? Math.max(position, r.computed - 1));
     const view = this.pin.view(this.state);
     if (view?.block !== null && view?.block !== undefined) this.pool.reveal(view.block);
     this.animate = true;
@@ -201,6 +203,7 @@ class Stage {
   clear() {
     if (this.find.isOpen) return this.find.close();
     if (this.helpOpen) return this.#help();
+    if (this.dock.clear()) return this.schedule();
     if (this.pin.target || this.pin.note) this.pin.clear();
     else this.tokens.opened.clear();
     this.schedule();
