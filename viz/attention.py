@@ -62,7 +62,7 @@ def attention(lookup: Mapping[str, Any], state: CacheState | None = None, mode: 
     for start in list(starts)[::every]:
         middle = (start + min(start + size, len(weights)) - 1) / 2
         figure.add_annotation(
-            text=f"{table[start // size]}", x=middle, y=1, yref="paper", yanchor="bottom", showarrow=False,
+            text=f"{'block ' if start == 0 else ''}{table[start // size]}", x=middle, y=1, yref="paper", yanchor="bottom", showarrow=False,
             font={"size": 11, "color": surface["text"]},
         )  # fmt: skip
     dress(figure, mode, f"Attention of {request_id}:{query}", _caption(lookup, weights, by_block), None, "")

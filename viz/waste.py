@@ -52,7 +52,7 @@ def waste(trace: Trace, mode: Mode = "light") -> go.Figure:
             figure.add_trace(band)
     dress(figure, mode, "Memory for K and V: contiguous above, paged below", _caption(history, slot), "step", "bytes")
     top, bottom = (max((sum(column) for column in zip(*side, strict=True)), default=0) * slot for side in (contiguous, paged))
-    ticks = [0, top, -bottom] if top else [0]
+    ticks = [0.0, top, -bottom] if bottom > 0.15 * top else [0.0, top]  # labels that would touch are left out
     figure.update_layout(
         yaxis={"range": [-1.06 * bottom, 1.06 * top] if top else [0, 1], "tickvals": ticks,
                "ticktext": [bytes_text(abs(v)) for v in ticks], "zeroline": True, "zerolinecolor": surface["text"]},

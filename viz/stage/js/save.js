@@ -10,7 +10,7 @@ export class SaveMenu {
   // figure(): a promise of { figure: {data, layout}, name }, or of { reason }.
   constructor(host, { label, figure, onProblem }) {
     Object.assign(this, { figure, onProblem });
-    this.button = h('button', 'btn small ghost', ['Save', icon('down')], { type: 'button', 'aria-haspopup': 'menu', 'aria-expanded': 'false', 'aria-label': label });
+    this.button = h('button', 'btn small ghost', [icon('save'), h('span', '', 'Save')], { type: 'button', 'aria-haspopup': 'menu', 'aria-expanded': 'false', 'aria-label': label, title: label });
     this.menu = h('div', 'savemenu', FORMATS.map(([format, text]) => h('button', '', text, { type: 'button', role: 'menuitem', 'data-format': format, tabindex: -1 })), { role: 'menu', 'aria-label': label, hidden: '' });
     host.classList.add('save');
     host.replaceChildren(this.button, this.menu);

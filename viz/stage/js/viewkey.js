@@ -24,12 +24,12 @@ export function renderKey(host, data, meta, step, skin) {
   if (host.drawnFor !== data || host.skin !== skin || !host.firstChild) {
     host.drawnFor = data;
     host.skin = skin;
-    host.entries = data.filter(trace => trace.name && trace.showlegend !== false).map(trace => ({ trace, value: trace.stackgroup ? h('b') : null }));
+    host.entries = data.filter(trace => trace.name && trace.showlegend !== false).map(trace => ({ trace, value: trace.stackgroup ? h('b') : trace.meta?.value !== undefined ? h('b', '', bytesText(trace.meta.value)) : null }));
     host.replaceChildren(...host.entries.map(({ trace, value }) => h('li', '', [swatch(trace, skin), h('span', '', plain(trace.name)), value ?? ''])));
   }
   if (step === null) return;
   for (const { trace, value } of host.entries) {
-    if (!value) continue;
+    if (!value || !trace.stackgroup) continue;
     const n = valueAt(trace, step);
     setText(value, `${meta.thinned > 1 ? 'about ' : ''}${meta.unit === 'bytes' ? bytesText(n) : fmt(n)}`);
   }

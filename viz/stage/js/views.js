@@ -9,14 +9,14 @@ import { viewInput } from './viewinput.js';
 
 // needs: what the view depends on: every step of the run, the shown step, or the pinned lookup.
 export const VIEWS = [
-  { name: 'blocks', label: 'Blocks', hint: 'Blocks in use; drag to any step', needs: 'run' },
-  { name: 'allocator', label: 'Pool', hint: 'Blocks used, shared, cached, free', needs: 'run' },
-  { name: 'waste', label: 'Waste', hint: 'Memory: contiguous above, paged below', needs: 'run' },
-  { name: 'timeline', label: 'Requests', hint: 'The life of every sequence', needs: 'run' },
-  { name: 'memory', label: 'Memory', hint: 'Weights, pool and the rest', needs: 'step' },
-  { name: 'attention', label: 'Attention', hint: 'One query over all positions', needs: 'pin' },
-  { name: 'vectors', label: 'Vectors', hint: 'Query, key and value', needs: 'pin' },
-  { name: 'kernel', label: 'Kernel', hint: 'Which program reads which pages', needs: 'step' },
+  { name: 'blocks', label: 'Blocks', hint: 'Blocks in use', needs: 'run' },
+  { name: 'allocator', label: 'Pool', hint: 'Blocks of the pool', needs: 'run' },
+  { name: 'waste', label: 'Waste', hint: 'Paged or contiguous', needs: 'run' },
+  { name: 'timeline', label: 'Requests', hint: 'Life of sequences', needs: 'run' },
+  { name: 'memory', label: 'Memory', hint: 'Where memory goes', needs: 'step' },
+  { name: 'attention', label: 'Attention', hint: 'One query, all keys', needs: 'pin' },
+  { name: 'vectors', label: 'Vectors', hint: 'One lookup\'s numbers', needs: 'pin' },
+  { name: 'kernel', label: 'Kernel', hint: 'Programs and pages', needs: 'step' },
 ];
 const SETTLE_MS = 140, STREAM_MS = 1000, QUIET_PART = 20;   // while a run streams: once a second, and a twentieth of the time at most
 const REDRAW_MS = 250;
