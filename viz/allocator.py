@@ -41,13 +41,8 @@ def allocator(trace: Trace, mode: Mode = "light") -> go.Figure:
     add_lane(figure, trace, mode)
     figure.update_layout(meta={**figure.layout.meta, "thinned": every})
     figure.update_xaxes(range=[0, max(1, last)], title={"text": "step"})
-    figure.update_layout(margin={"b": 112})
+    ticks = sorted({0, num_blocks // 2, num_blocks})
     figure.update_layout(
-        yaxis={
-            "range": [0, num_blocks],
-            "title": {"text": "blocks"},
-            "tickformat": ",d",
-            "tickvals": sorted({0, num_blocks // 2, num_blocks}),
-        }
+        yaxis={"range": [0, num_blocks], "title": {"text": "blocks"}, "tickformat": ",d", "tickvals": ticks}, margin={"b": 112}
     )
     return figure

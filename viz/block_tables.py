@@ -53,13 +53,13 @@ def block_tables(state: CacheState, events: Iterable[Event] = (), mode: Mode = "
                 surface["text"] if state.ref_cnt[block] > 1 else letter_colour(index[name]) for name, _, block in entries
             ]},
         )  # fmt: skip
-        for name, logical, block in entries:
-            if state.ref_cnt[block] > 1:  # a quiet ground under the id: text never stands on a cross hatch
-                half = 0.04 * len(str(block)) + 0.06
-                figure.add_shape(
-                    type="rect", x0=logical - half, x1=logical + half, y0=line[name] - 0.2, y1=line[name] + 0.2,
-                    layer="between", fillcolor=surface["primary"], line={"width": 0},
-                )  # fmt: skip
+        # a quiet ground under an id: text never stands on a cross hatch
+        grounds = [(logical, line[name], 0.04 * len(str(b)) + 0.06) for name, logical, b in entries if state.ref_cnt[b] > 1]
+        figure.update_layout(shapes=[
+            {"type": "rect", "x0": x - half, "x1": x + half, "y0": y - 0.2, "y1": y + 0.2, "layer": "between",
+             "fillcolor": surface["primary"], "line": {"width": 0}}
+            for x, y, half in grounds
+        ])  # fmt: skip
     copies = [e for e in events if isinstance(e, BlockCopied) and e.step <= state.step and e.request_id in line]
     still = [e for e in copies if (e.request_id, e.logical_index, e.block_id) in entries]
     if still:

@@ -149,6 +149,8 @@ class Life:
             return
         if step > self.since:
             self.spans.append(Span(request_id, self.phase, self.since, step))
+        elif self.spans and self.spans[-1].phase == phase:  # back within one step: it never left
+            step = self.spans.pop().start
         self.phase, self.since = phase, step
 
 

@@ -194,12 +194,13 @@ def _axes(figure: go.Figure, state: CacheState, mode: Mode) -> go.Figure:
     rows = math.ceil(state.num_blocks / columns)
     step_x, step_y = max(1, columns // 8), max(1, -(-rows // 16))
     shared = [b for b, num in enumerate(state.ref_cnt) if num > 1]
-    for block_id in shared[:MAX_BADGES] if columns <= 32 else ():
-        x, y = _corner(block_id, columns)
-        figure.add_annotation(
-            x=x + 1 - 2 * MARGIN, y=y, text=f"{state.ref_cnt[block_id]}", showarrow=False, borderpad=1,
-            bgcolor=STATES[mode]["ink"], font={"size": 11, "color": STATES[mode]["on-ink"]},
-        )  # fmt: skip
+    if columns <= 32:
+        corners = {block_id: _corner(block_id, columns) for block_id in shared[:MAX_BADGES]}
+        figure.update_layout(annotations=[
+            {"x": x + 1 - 2 * MARGIN, "y": y, "text": f"{state.ref_cnt[block_id]}", "showarrow": False, "borderpad": 1,
+             "bgcolor": STATES[mode]["ink"], "font": {"size": 11, "color": STATES[mode]["on-ink"]}}
+            for block_id, (x, y) in corners.items()
+        ])  # fmt: skip
     if state.num_blocks * state.block_size > MAX_SLOTS and columns <= 32:
         _letters(figure, state, columns)
     figure.update_layout(hovermode="closest", height=max(420, min(900, 120 + 26 * rows)))
