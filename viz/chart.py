@@ -31,7 +31,7 @@ from viz.usage import GLYPHS, LANE
 
 UI_FONT = "system-ui, -apple-system, Segoe UI, Roboto, Noto Sans, sans-serif"
 MONO_FONT = "IBM Plex Mono, ui-monospace, Menlo, Consolas, monospace"
-MAX_POINTS = 4000
+MAX_POINTS = 1500
 """Of one line; a longer history is thinned, and its `meta` says so."""
 MAX_MARKS = 400
 """Of one kind of event in the lane."""
