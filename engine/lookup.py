@@ -53,6 +53,7 @@ def attend_head(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, k
 class Lookup:
     """All of one lookup (DESIGN.md section 5). Byte offset and address are within one layer's K tensor.
 
+    block_table: the request's, in the step that computed the query.
     slot_state: "captured" (the slot still holds these bytes and the request still maps to it), "freed" (the bytes are there,
     the request let go), "reused" (other bytes are there now), "recorded" (the pool is gone; this is a recording).
     """
@@ -66,6 +67,8 @@ class Lookup:
     step: int
     token_text: TokenText
     query_text: TokenText
+    block_size: int
+    block_table: tuple[int, ...]
     logical_block: int
     block_offset: int
     physical_block: int
@@ -176,6 +179,8 @@ def look_up(
         step=step,
         token_text=request.tokens[key_position],
         query_text=request.tokens[query_position],
+        block_size=header.block_size,
+        block_table=tuple(table.block_ids),
         logical_block=logical_block,
         block_offset=block_offset,
         physical_block=table[logical_block],

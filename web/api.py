@@ -11,7 +11,7 @@ from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError, RequestError
 from engine.run_settings import RunSettings
 from engine.scenarios import SCENARIOS
-from engine.session import Session, nonempty
+from engine.session import EXPIRED, Session, nonempty
 from engine.worked_example import worked_example
 from web.host import PACE, Host, viewer_of
 
@@ -151,7 +151,9 @@ class Api:
 
 
 def _outputs(session: Session) -> dict[str, Any]:
-    engine = session.engine_for_lookups()
+    engine = session.engine
+    if engine is None:
+        raise PagewalkError(EXPIRED)
     with engine.lock:
         outputs = [engine.output(request_id) for request_id in engine.requests]
         return {

@@ -29,6 +29,7 @@ from engine.version import VERSION
 from viz import deltas
 from web.models import check_model
 from web.recordings import link_of, recording_header, uploaded_file
+from web.views import Source, shown_by, view
 
 MAX_SEQUENCES = 7
 DEFAULT_MODEL = os.environ.get("PAGEWALK_MODEL") or DEFAULT_NAME
@@ -199,6 +200,20 @@ class Host:
                 return self.store.by_token(session).lookup(request, query, key, layer, head).to_dict()
             if shipped:
                 return look_up(self.recordings.get(str(shipped)).trace, request, query, key, layer, head).to_dict()
+        except PagewalkError as error:
+            return {"ok": False, "reason": str(error)}
+        return {"ok": False, "reason": EXPIRED}
+
+    def stage_view(self, data: Any) -> dict[str, Any]:
+        """The Stage's dock asks for one view of what the session shows. Nothing in `data` is trusted."""
+        data = data if isinstance(data, dict) else {}
+        session, shipped = str(data.get("session", "")), data.get("recording")
+        try:
+            if self.store.knows(session):
+                return view(shown_by(self.store.by_token(session)), data)
+            if shipped:
+                trace = self.recordings.get(str(shipped)).trace
+                return view(Source(trace, lambda *at: look_up(trace, *at).to_dict()), data)
         except PagewalkError as error:
             return {"ok": False, "reason": str(error)}
         return {"ok": False, "reason": EXPIRED}

@@ -68,8 +68,11 @@ def playground(host: Host, demo: gr.Blocks) -> None:
     def stage_lookup(question: Any) -> dict[str, Any]:
         return host.stage_lookup(question)
 
+    def stage_view(question: Any) -> dict[str, Any]:
+        return host.stage_view(question)
+
     stage = Stage(
-        server_functions=[stage_lookup],
+        server_functions=[stage_lookup, stage_view],
         actions=["export", "import", "link"],
         max_import_bytes=host.store.limits.max_upload_mb * MIB,
     )

@@ -8,6 +8,7 @@ import { poolInput } from './poolinput.js';
 import { TokensPane } from './tokens.js';
 import { LookupPane } from './lookup.js';
 import { UsagePane } from './usagepane.js';
+import { DockViews } from './dockviews.js';
 import { EventsPane } from './events.js';
 import { Transport } from './transport.js';
 import { Notice } from './notice.js';
@@ -73,6 +74,7 @@ class Stage {
     this.tip = new Tip(root);
     this.pin = new Pin({ ask: question => this.server?.stage_lookup?.(question), onAnswer: () => this.schedule() });
     this.find = new Find(root, { search: text => this.#search(text), onFound: hit => { this.pinToken(hit.request, hit.position); this.#scrollTo(hit); } });
+    this.dock = new DockViews(this, { setHover: hit => this.#setHover(hit) });
     poolInput(this.pool, { onPick: hit => this.pick(hit), onHover: (hit, spoken) => this.#hoverSlot(hit, spoken), isEmpty: () => !this.state });
     this.learn = new Learning(this);
   }
@@ -98,7 +100,7 @@ class Stage {
 
   async #reset(message, again) {
     const { mirror, header } = this.bus;
-    if (!again) { this.clock.reset(mirror.newest); this.pin.clear(); this.tokens.reset(); this.hover = null; }
+    if (!again) { this.clock.reset(mirror.newest); this.pin.clear(); this.dock.clear(); this.tokens.reset(); this.hover = null; }
     if (message.session) rememberSession(message.session);
     this.lookup.invalidate();
     this.tokens.subtitle.textContent = `in reading order, ${header.block_size} to a logical block`;
@@ -145,7 +147,7 @@ class Stage {
   resize() { if (this.root.clientWidth) { paneHeight(this.root); this.schedule(); } }
 
   // Everything that the bus brought and a person did is drawn.
-  get settled() { return !this.scheduled && !this.loading && !this.pacing; }
+  get settled() { return !this.scheduled && !this.loading && !this.pacing && !this.dock.busy; }
 
   schedule() {
     clearTimeout(this.pacing);
@@ -172,11 +174,11 @@ class Stage {
     ensureTabStop(this.tokens.host);
     const place = view && view.block !== null && (view.held || this.#still(state, view)) ? { block: view.block, offset: view.offset } : null;
     const spot = place ?? (this.pin.note ? { block: this.pin.note.block, offset: Math.max(0, this.pin.note.offset) } : null);
-    this.pool.draw({ state, version: `${bus.run} ${step} ${state === mirror.live ? mirror.log.length : ''}`, pin: spot, hover: this.hover, fade: view ? state.indexOf.get(view.request) : -1 }, this.skin);
+    this.pool.draw({ state, version: `${bus.run} ${step} ${state === mirror.live ? mirror.log.length : ''}`, pin: spot, hover: this.hover, fade: view ? state.indexOf.get(view.request) : -1, marks: this.dock.marks }, this.skin);
     this.legend.render(state.counts, this.skin);
     this.#lookup(state, view, following);
     this.events.render(mirror.story, step);
-    const due = this.usage.draw(mirror, step, this.skin, { following, dim: recording || !following || ahead > LAG, mark: !recording && !following });
+    const due = this.usage.draw(mirror, step, this.skin, { following, dim: recording || !following || ahead > LAG, mark: !recording && !following }) || this.dock.draw(state, view, following);
     if (due) { clearTimeout(this.later); this.later = setTimeout(() => this.schedule(), due); }
     this.transport.render({ step, newest: mirror.newest, moving, follow: following });
     this.status.render({ header: bus.header, running: bus.running, step, newest: mirror.newest, state, mirror, loading: bus.loading, moving });
@@ -246,6 +248,7 @@ class Stage {
   clear() {
     if (this.find.isOpen) return this.find.close();
     if (this.box.isOpen) return this.box.show(null);
+    if (this.dock.clear()) return this.schedule();
     if (this.learn.close()) return;
     if (this.pin.target || this.pin.note) this.pin.clear();
     else this.tokens.opened.clear();
