@@ -28,7 +28,7 @@ from web.folders import use_writable_folders
 from web.health import Health
 from web.host import Host
 from web.playground import playground
-from web.process import app_kwargs, make_host, run_until_told, sweep_in_background
+from web.process import app_kwargs, listen_for_signals, make_host, run_until, sweep_in_background
 
 HERE = Path(__file__).parent
 log = logging.getLogger("pagewalk")
@@ -101,6 +101,7 @@ def main() -> None:
     for noisy in ("httpx", "httpcore", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     log.info("Pagewalk %s on http://%s:%d", VERSION, args.host, args.port)
+    told = listen_for_signals()
     try:
         use_writable_folders()
         host = make_host()
@@ -113,7 +114,7 @@ def main() -> None:
         if "empty port" not in str(error):
             raise
         raise SystemExit(f"Port {args.port} is taken. Stop what uses it, or choose another: --port {args.port + 1}") from None
-    run_until_told(host, demo)
+    run_until(told, host, demo)
 
 
 if __name__ == "__main__":

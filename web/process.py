@@ -65,11 +65,16 @@ def sweep_in_background(store: SessionStore) -> None:
     threading.Thread(target=sweep, name="sweeper", daemon=True).start()
 
 
-def run_until_told(host: Host, demo: gr.Blocks) -> None:
-    """Waits for SIGTERM or Ctrl-C; then every run ends, its page reads why, and the process ends with 0 within seconds."""
+def listen_for_signals() -> threading.Event:
+    """Set by SIGTERM or Ctrl-C, from now on."""
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
+    return told
+
+
+def run_until(told: threading.Event, host: Host, demo: gr.Blocks) -> None:
+    """Waits for it; then every run ends, its page reads why, and the process ends with 0 within seconds."""
     while not told.wait(3600.0):
         pass
     log.info("stopping sessions=%d running=%d", host.store.num_sessions, host.store.turns.num_running)
