@@ -179,6 +179,18 @@ def test_on_a_phone_the_card_stands_below_and_its_target_above_it(open_page, mes
             page.locator(".guide .primary").click()
 
 
+def test_a_token_that_is_markup_is_said_as_text(open_page):  # noqa: F811
+    page = open_page()
+    run(page, "hostile:30")
+    page.evaluate(f"{STAGE}.state.texts.get('A')[17] = '<img src=x onerror=alert(1)>'")
+    page.locator("[data-action=tour]").click()
+    guide_is_open(page)
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator("#pw-guide-text")).to_contain_text("A:17 “<img src=x onerror=alert(1)>” is at offset 1 of block")
+    assert page.locator(".guide img").count() == 0
+
+
 # ---- the first visit
 
 

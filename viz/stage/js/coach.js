@@ -2,7 +2,7 @@
 
 import { h } from './dom.js';
 
-const KEY = 'pagewalk-followed';
+const KEY = 'pagewalk-followed', EVERY_MS = 200;      // reading where a token stands costs a layout: not in every frame of a run
 
 export class Coach {
   constructor(stage) {
@@ -12,10 +12,13 @@ export class Coach {
     stage.root.append(this.mark);
   }
 
-  // `suggested`: { request, position } or null; `busy`: something else speaks.
-  frame(suggested, busy) {
-    if (!this.done && 'touched' in this.stage.root.dataset) { this.done = true; remember(); }
-    const { stage } = this, idle = !this.done && !busy && suggested && !stage.pin.target && !stage.pin.note;
+  // `suggest()`: { request, position } or null; `busy`: something else speaks.
+  frame(suggest, busy) {
+    const { stage } = this, touched = 'touched' in stage.root.dataset, free = !busy && !stage.pin.target && !stage.pin.note;
+    if (this.done) return;
+    if (touched) { this.done = true; remember(); }
+    else if (free && this.#early()) return;
+    const suggested = free && !this.done ? suggest() : null, idle = Boolean(suggested);
     if (idle) this.#open(suggested);
     const token = idle ? stage.tokens.token(suggested.request, suggested.position) : null, box = token && place(stage, token);
     if (this.token !== token) { this.token?.removeAttribute('data-coach'); token?.setAttribute('data-coach', ''); this.token = token; }
@@ -24,6 +27,14 @@ export class Coach {
     const most = stage.root.clientWidth - this.mark.offsetWidth - 8, left = Math.max(4, Math.min(most, box.left - 8));
     Object.assign(this.mark.style, { left: `${left}px`, top: `${box.bottom + 9}px` });
     this.mark.style.setProperty('--tip', `${Math.round(box.left - left + 10)}px`);
+  }
+
+  // True where it was placed a moment ago; it is placed again soon.
+  #early() {
+    const now = performance.now();
+    if (now - (this.at ?? -EVERY_MS) >= EVERY_MS) { this.at = now; return false; }
+    this.later ??= setTimeout(() => { this.later = null; this.stage.schedule(); }, EVERY_MS);
+    return true;
   }
 
   // A fold would hide it: its row is opened, once.

@@ -62,7 +62,7 @@ export class Learning {
     this.guide.frame();
     this.ask.frame();
     this.predict.frame(state);
-    this.coach.frame(goodToken(state), this.mode !== null);
+    this.coach.frame(() => goodToken(state), this.mode !== null);
   }
 
   // ---- questions
