@@ -32,7 +32,7 @@ def say(notice: dict[str, str] | None) -> Message:
 
 
 def loading(name: str | None, seconds: float = 0.0, text: str = "") -> Message:
-    """How far a model is that something waits for; without a name: nothing loads any more. Changes nothing else."""
+    """How far a model is that something waits for; without a name, nothing loads: any message but a delta says so too."""
     return {"kind": "loading", "loading": {"name": name, "seconds": int(seconds), "text": text} if name else None}
 
 

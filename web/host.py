@@ -113,14 +113,16 @@ class Host:
 
     def _loading(self, name: str | None) -> Iterator[deltas.Message]:
         """How far the model is, once a second until it is there. What the page shows stays."""
-        status = self.shelf.request(name)
+        status, waited = self.shelf.request(name), False
         while not status.ready and status.problem is None:
+            waited = True
             yield deltas.loading(name or DEFAULT_MODEL, status.seconds, status.text)
             time.sleep(1.0)
             status = self.shelf.request(name)
-        yield deltas.loading(None)
         if status.problem:
             yield deltas.say(deltas.notice("bad", status.problem))
+        elif waited:
+            yield deltas.loading(None)
 
     def open_recording(self, example: Any, request: gr.Request) -> tuple[deltas.Message, Recording | None]:
         """Shows a shipped recording in place of the run. Nothing in `example` is trusted."""

@@ -86,6 +86,9 @@ export class Bus {
   receive(message) {
     if (!message || typeof message !== 'object') return;
     const { kind } = message;
+    if (kind !== 'delta' && kind !== 'end') this.loading = message.loading ?? null;
+    // Of two messages that arrive together Gradio shows the later one only.
+    if (!this.mirror && !['none', 'empty', 'snapshot'].includes(kind)) return this.onGap(this.n);
     if (kind === 'empty' || kind === 'snapshot') {
       if (kind === 'snapshot' && this.run === message.run && this.mirror && message.n === this.n && message.running === this.running) {
         this.#say(message);                                  // the same snapshot again: nothing to fold
@@ -116,7 +119,6 @@ export class Bus {
       this.#say(message);
       this.onAppend();
     } else if (kind === 'loading') {
-      this.loading = message.loading;
       this.onAppend();
     } else if ('notice' in message) {
       this.#say(message);
