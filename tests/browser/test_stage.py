@@ -459,3 +459,24 @@ def test_a_link_restores_step_and_token(open_page):
     wait_answer(page)
     assert page.inner_text(".lookup .say").startswith("Query A:44 reads the key of A:17")
     assert page.evaluate("[...document.querySelectorAll('.lookup select')].map(s => s.value)") == ["3", "2"]
+
+
+def test_a_large_pool_repainted_block_by_block_is_the_picture_painted_at_once(open_page):
+    page = open_page()
+    run(page, "big:12", rate=8)
+    page.wait_for_function(f"{STAGE}.settled")
+    assert page.evaluate(f"{STAGE}.pool.looks !== null")
+    differing = page.evaluate(
+        """async () => {
+          const S = document.querySelector('.stage').pagewalk, { pool } = S;
+          const source = [...document.scripts].find(s => s.src.endsWith('/stage.js')).src;
+          const { paintPool } = await import(source.replace(/stage\\.js$/, 'painter.js'));
+          const fresh = document.createElement('canvas'), { width, height } = pool.canvas;
+          paintPool(fresh, S.state, pool.g, S.skin, {});
+          const [a, b] = [pool.canvas, fresh].map(c => c.getContext('2d').getImageData(0, 0, width, height).data);
+          let n = 0;   // a last digit may differ where several edges share a pixel
+          for (let i = 0; i < a.length; i++) if (Math.abs(a[i] - b[i]) > 4) n++;
+          return [n, fresh.width === width && fresh.height === height, a.some(v => v > 0)];
+        }"""
+    )
+    assert differing == [0, True, True]

@@ -14,6 +14,39 @@ export function context(canvas, w, h, ratio = window.devicePixelRatio || 1) {
   return c;
 }
 
+// What a small block looks like, as a number.
+const look = (state, block) => Math.min(state.ref[block], 2) + (state.hashed[block] ? 4 : 0) + 8 * (state.owner[block] + 1);
+
+// A pool of small tiles, painted before under the same geometry: only the blocks that look different now. `looks`: what was
+// painted, an Int32Array that is kept up to date. Sixteen thousand tiles a frame would cost more than all the rest.
+export function repaintPool(canvas, state, g, skin, looks, fade = -1) {
+  const c = canvas.getContext('2d');
+  for (let row = g.rows[0]; row <= g.rows[1]; row++) for (let column = g.columns[0]; column <= g.columns[1]; column++) {
+    const block = row * g.grid.columns + column;
+    if (block >= g.grid.num_blocks) break;
+    const now = look(state, block);
+    if (looks[block] === now) continue;
+    looks[block] = now;
+    repaintBlock(c, state, row, column, g, skin, fade);
+  }
+}
+
+// Edges of tiles lie between pixels, so whole pixels are cleared, and the neighbours painted as far as they reach into them.
+function repaintBlock(c, state, row, column, g, skin, fade) {
+  const t = g.tile(row * g.grid.columns + column), x = Math.floor(t.x), y = Math.floor(t.y), w = Math.ceil(t.x + t.w) - x, h = Math.ceil(t.y + t.h) - y;
+  c.save();
+  c.beginPath(); c.rect(x, y, w, h); c.clip();
+  c.clearRect(x, y, w, h);
+  for (let r = Math.max(0, row - 1); r <= row + 1; r++) for (let k = Math.max(0, column - 1); k <= Math.min(column + 1, g.grid.columns - 1); k++) {
+    const block = r * g.grid.columns + k;
+    if (block < g.grid.num_blocks) paintBlock(c, state, block, g, skin, fade);
+  }
+  c.restore();
+}
+
+export const canRepaint = g => g.level === 'blocks' && g.tw < 8;   // no hatching, no letters, no badges
+export const looksOf = state => Int32Array.from(state.ref, (_, block) => look(state, block));
+
 // `state`: a CacheState (or the same arrays). `options`: fade = index of the sequence that stays while others step back.
 export function paintPool(canvas, state, g, skin, options = {}) {
   const c = context(canvas, g.w, g.h, options.ratio);

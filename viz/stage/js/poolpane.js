@@ -5,7 +5,7 @@
 
 import { h, fmt } from './dom.js';
 import { geometry, fitView, viewAt, zoomTarget, slotsZoom, panned, isFit, SLOT_CELL } from './geometry.js';
-import { paintPool } from './painter.js';
+import { paintPool, repaintPool, canRepaint, looksOf } from './painter.js';
 import { blockCaption } from './describe.js';
 
 const XLINK = 'http://www.w3.org/1999/xlink';
@@ -38,9 +38,12 @@ export class PoolPane {
     if (!keepView || !this.view) this.view = fitView(this.grid);
     this.ready = false;
     this.painted = {};
+    this.looks = null;
     this.measure();
     const { width, height } = this.size;
-    await window.Plotly.newPlot(this.div, figure.data, { ...figure.layout, width, height }, CONFIG);
+    const bare = { tickvals: [], ticktext: [] };     // a thousand labels would be measured here, only to be thinned out
+    const layout = { ...figure.layout, xaxis: { ...figure.layout.xaxis, ...bare }, yaxis: { ...figure.layout.yaxis, ...bare }, width, height };
+    await window.Plotly.newPlot(this.div, figure.data, layout, CONFIG);
     // `.pool` is the graph div: a test, or a console, may move the axes with Plotly.relayout
     this.div.on('plotly_relayout', change => { if (!this.busy && Object.keys(change).some(k => /axis\d*\.(range|autorange)/.test(k))) this.#adopt(); });
     this.subtitle.textContent = `${fmt(this.grid.num_blocks)} blocks of ${this.grid.block_size} ${this.grid.block_size === 1 ? 'slot' : 'slots'}`;
@@ -109,7 +112,11 @@ export class PoolPane {
     if (moved) this.g = this.#geometry(w, h);
     const rings = JSON.stringify([scene.pin, scene.hover]), labels = moved || p.rings !== rings || p.skin !== skin || (fresh && this.g.level === 'tokens');
     if (fresh) {
-      paintPool(this.canvas, scene.state, this.g, skin, { fade: scene.fade });
+      if (!moved && p.skin === skin && p.fade === scene.fade && this.looks?.length === scene.state.ref.length) repaintPool(this.canvas, scene.state, this.g, skin, this.looks, scene.fade);
+      else {
+        paintPool(this.canvas, scene.state, this.g, skin, { fade: scene.fade });
+        this.looks = canRepaint(this.g) ? looksOf(scene.state) : null;
+      }
       if (moved) this.#lay();
       this.#encodeLater();
       this.draws++;
