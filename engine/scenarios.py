@@ -20,14 +20,16 @@ CLOCKMAKER = STORM + "The clockmaker began: In a town where every clock was wron
 PARIS = "The capital of France is Paris, a city that"
 DRAGON = "Once upon a time, a small dragon who lived on a mountain"
 PIE = "My grandmother's recipe for apple pie begins with"
-PAPER = (
+CLAY = (
     "The history of paper. Before paper, people wrote on clay, on bones, on strips of bamboo and on silk. Clay was "
-    "heavy, bones were small, bamboo needed much room and silk cost a fortune. About two thousand years ago a servant of "
-    "the Chinese court mashed bark, hemp, rags and old fishing nets in water, spread the pulp on a screen and let it dry "
-    "in the sun. The sheet was light, it was cheap, and it took ink well. For centuries the method stayed in the East. "
-    "Then it travelled along the roads of the traders, from one city to the next, until mills on the rivers of Spain and "
-    "Italy beat rags into pulp by the power of water. When printing came, books needed more paper than rags could give, "
-    "and in the end wood took their place. Today"
+    "heavy, bones were small, bamboo needed much room and silk cost a fortune. "
+)
+PAPER = CLAY + (
+    "About two thousand years ago a servant of the Chinese court mashed bark, hemp, rags and old fishing nets in water, "
+    "spread the pulp on a screen and let it dry in the sun. The sheet was light, it was cheap, and it took ink well. "
+    "For centuries the method stayed in the East. Then it travelled along the roads of the traders, from one city to "
+    "the next, until mills on the rivers of Spain and Italy beat rags into pulp by the power of water. When printing "
+    "came, books needed more paper than rags could give, and in the end wood took their place. Today"
 )
 
 
@@ -56,10 +58,10 @@ class Scenario:
 
 
 def _sampled(max_tokens: int, seed: int, n: int = 1) -> SamplingParams:
-    return SamplingParams(max_tokens=max_tokens, n=n, temperature=0.7, top_p=0.9, seed=seed)
+    return SamplingParams(max_tokens=max_tokens, n=n, temperature=0.8, top_p=0.95, seed=seed)
 
 
-_SIZES = RunSettings((SAILOR, BAKER, PARIS), EngineConfig(), _sampled(40, 2), stagger=2)
+_SIZES = RunSettings((SAILOR, BAKER, PARIS), EngineConfig(), _sampled(40, 1), stagger=2)
 _SLOTS = 1024  # of the pool, whatever the size of its blocks
 
 
@@ -77,48 +79,48 @@ SCENARIOS: dict[str, Scenario] = {
             "Three sequences share a pool",
             "Three sequences share one pool of 128 blocks; two of them start with the same words.",
             RunSettings(
-                (PARIS, SAILOR, BAKER), EngineConfig(), _sampled(96, 2), stagger=2
+                (PARIS, SAILOR, BAKER), EngineConfig(), _sampled(88, 1), stagger=2
             ),
         ),
         Scenario(
             "plain",
             "One sequence grows",
             "Every 16 tokens the sequence takes one more block, wherever the pool has a free one.",
-            RunSettings((PARIS,), EngineConfig(), _sampled(56, 2)),
+            RunSettings((PARIS,), EngineConfig(), _sampled(56, 1)),
             layers=(0, 14, 29),
         ),
         Scenario(
             "shared-prompt",
             "A shared system prompt",
             "The first sequence computes the system prompt; the others find its blocks in the pool and read them.",
-            RunSettings((SAILOR, BAKER, CLOCKMAKER), EngineConfig(), _sampled(40, 3), stagger=4),
+            RunSettings((SAILOR, BAKER, CLOCKMAKER), EngineConfig(), _sampled(40, 8), stagger=4),
         ),
         Scenario(
             "fork",
             "One prompt, three answers",
             "Three samples of one prompt share its blocks; whoever writes into the part-filled one copies it first.",
             RunSettings(
-                (BAKER,), EngineConfig(), _sampled(48, 4, n=3)
+                (BAKER,), EngineConfig(), _sampled(48, 1, n=3)
             ),
         ),
         Scenario(
             "preemption",
             "The pool is too small",
             "When no block is left the youngest sequence gives its own back, waits, is computed again and says the same.",
-            RunSettings((PARIS, DRAGON, PIE), EngineConfig(num_blocks=14), _sampled(80, 2)),
+            RunSettings((PARIS, DRAGON, PIE), EngineConfig(num_blocks=13), _sampled(80, 1)),
         ),
         Scenario(
             "chunked",
             "A long prompt in chunks",
             "A long prompt is computed in chunks of at most 32 tokens a step, beside a sequence that goes on generating.",
-            RunSettings((DRAGON, PAPER), EngineConfig(max_num_batched_tokens=32), _sampled(48, 2), stagger=8),
+            RunSettings((DRAGON, PAPER), EngineConfig(max_num_batched_tokens=32), _sampled(48, 1), stagger=8),
         ),
         Scenario(
             "eviction",
             "A cached prefix is evicted",
-            "B repeats A and reuses its blocks; C needs room and evicts them; D repeats A once more and has to compute.",
+            "B repeats A and reuses its blocks; C needs room and evicts most; D repeats A again and finds only the first.",
             RunSettings(
-                (CLOCKMAKER, CLOCKMAKER, DRAGON, CLOCKMAKER), EngineConfig(num_blocks=8), _sampled(40, 2), stagger=44
+                (CLOCKMAKER, CLOCKMAKER, CLAY, CLOCKMAKER), EngineConfig(num_blocks=6), _sampled(24, 8), stagger=24
             ),
         ),
         _block_size(16, "Blocks of 16: at most 15 slots of a sequence wait unused, and a table stays short."),
