@@ -278,11 +278,17 @@ class DetachedEngine:
         return StepOutput(self.step_count, passes.events, {}, {}, StepTimings(0.0, 0.0, 0.0))
 
     def lookup(
-        self, request_id: str, query_position: int | None = None, key_position: int = 0, layer: int = 0, head: int = 0
+        self,
+        request_id: str,
+        query_position: int | None = None,
+        key_position: int = 0,
+        layer: int = 0,
+        head: int = 0,
+        as_of: int | None = None,
     ) -> Lookup:
         """As Engine.lookup, over what was captured: the pool is gone."""
         with self.lock:
-            return look_up(self.trace, request_id, query_position, key_position, layer, head, None)
+            return look_up(self.trace, request_id, query_position, key_position, layer, head, None, as_of)
 
     def reset(self, keep_cache: bool = False) -> None:
         """Begins a new trace. Nothing can be kept: the pool was gone with the call."""

@@ -296,11 +296,17 @@ class Engine:
         """Announces a run of so many steps (None: to its end). Nothing to do here; engine.detached plans by it."""
 
     def lookup(
-        self, request_id: str, query_position: int | None = None, key_position: int = 0, layer: int = 0, head: int = 0
+        self,
+        request_id: str,
+        query_position: int | None = None,
+        key_position: int = 0,
+        layer: int = 0,
+        head: int = 0,
+        as_of: int | None = None,
     ) -> Lookup:
         """Where one key is and what it weighs (engine.lookup). Raises LookupFailed, saying why."""
         with self.lock:
-            return look_up(self.trace, request_id, query_position, key_position, layer, head, self.runner.kv_cache)
+            return look_up(self.trace, request_id, query_position, key_position, layer, head, self.runner.kv_cache, as_of)
 
     def audit(self) -> None:
         """Raises AuditError if the cache's books do not balance."""

@@ -14,7 +14,7 @@ import torch
 from engine.block_table import BlockTable
 from engine.capture import Capture, Kept
 from engine.errors import LookupFailed
-from engine.events import TokenText
+from engine.events import SlotsWritten, TokenText
 from engine.kv_cache import PagedKVCache
 from engine.trace import CacheState, RequestState, Trace
 from kernels.reference import gqa_attention
@@ -122,8 +122,11 @@ def look_up(
     layer: int,
     head: int,
     kv_cache: PagedKVCache | None = None,
+    as_of: int | None = None,
 ) -> Lookup:
     """Follows `request_id`'s query at `query_position` (None: its newest computed one) to the key at `key_position`.
+
+    as_of: a preempted request is computed twice, in other blocks; None: where it was the last time, else as seen at this step.
 
     Raises LookupFailed, saying why, where there is nothing to follow: no such request or token, no slot yet, a key after the
     query, a layer or head the model has not, vectors not captured.
@@ -154,6 +157,8 @@ def look_up(
             f"The vectors of {request_id}:0 to {request_id}:{query_position} are no longer kept: the capture budget of "
             f"{capture.budget_bytes / 2**20:,.0f} MiB is used up. Look up a newer run or raise capture_bytes."
         )
+    if as_of is not None and as_of < step:
+        step = _written_by(trace, request_id, query_position, as_of) or step
     queries, keys, values, outputs = capture.split(vectors)
     kv_head = head // (header.num_heads // header.num_kv_heads)
     row = capture.kept.heads.index(head) if capture.kept else head
@@ -250,6 +255,16 @@ def _check_positions(capture: Capture, request: RequestState, query_position: in
             f"The query {name}:{query_position} cannot see {name}:{key_position}: "
             "a token attends to itself and those before it."
         )
+
+
+def _written_by(trace: Trace, request_id: str, position: int, step: int) -> int | None:
+    """The last step up to `step` in which the request computed this position."""
+    for event in reversed(trace.events_between(0, step)):
+        if isinstance(event, SlotsWritten) and event.request_id == request_id:
+            first, stop = event.start_position, event.start_position + len(event.slots)
+            if first <= position < stop:
+                return event.step
+    return None
 
 
 def _check_kept(kept: Kept | None, request_id: str, query_position: int, layer: int, head: int) -> None:

@@ -107,7 +107,7 @@ SCENARIOS: dict[str, Scenario] = {
             "preemption",
             "The pool is too small",
             "When no block is left the youngest sequence gives its own back, waits, is computed again and says the same.",
-            RunSettings((PARIS, DRAGON, PIE), EngineConfig(num_blocks=14), _sampled(80, 1)),
+            RunSettings((PARIS, DRAGON, PIE), EngineConfig(num_blocks=13), _sampled(80, 1)),
         ),
         Scenario(
             "chunked",

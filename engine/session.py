@@ -125,13 +125,15 @@ class Session:
         with engine.lock if engine is not None else nullcontext():
             return trace.state_at(trace.last_step if step is None else step)
 
-    def lookup(self, request_id: str, query_position: int | None, key_position: int, layer: int, head: int) -> Lookup:
+    def lookup(
+        self, request_id: str, query_position: int | None, key_position: int, layer: int, head: int, as_of: int | None = None
+    ) -> Lookup:
         """In the recording that is shown, or else in the run. Raises PagewalkError, saying why there is nothing to look up."""
         engine, recording = self.engine, self.recording
         if recording is not None:
-            return look_up(recording.trace, request_id, query_position, key_position, layer, head)
+            return look_up(recording.trace, request_id, query_position, key_position, layer, head, None, as_of)
         if engine is not None:
-            return engine.lookup(request_id, query_position, key_position, layer, head)
+            return engine.lookup(request_id, query_position, key_position, layer, head, as_of)
         if self._trace is not None:
             raise PagewalkError("The memory of this run was needed for other visitors. Press Generate for a new run.")
         raise PagewalkError("This session has no run yet. Press Generate.")

@@ -196,12 +196,14 @@ class Host:
         session, shipped = str(data.get("session", "")), data.get("recording")
         request, query = str(data.get("request", "")), data.get("query_position")
         query = None if query is None else _int(query)
+        as_of = data.get("step")
+        as_of = None if as_of is None else _int(as_of)
         key, layer, head = (_int(data.get(name, 0)) for name in ("key_position", "layer", "head"))
         try:
             if self.store.knows(session):
-                return self.store.by_token(session).lookup(request, query, key, layer, head).to_dict()
+                return self.store.by_token(session).lookup(request, query, key, layer, head, as_of).to_dict()
             if shipped:
-                return look_up(self.recordings.get(str(shipped)).trace, request, query, key, layer, head).to_dict()
+                return look_up(self.recordings.get(str(shipped)).trace, request, query, key, layer, head, None, as_of).to_dict()
         except PagewalkError as error:
             return {"ok": False, "reason": str(error)}
         return {"ok": False, "reason": EXPIRED}

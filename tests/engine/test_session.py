@@ -9,7 +9,8 @@ import weakref
 import pytest
 
 from engine.config import EngineConfig, SamplingParams
-from engine.errors import PagewalkError, RequestError
+from engine.errors import ConfigError, PagewalkError, RequestError
+from engine.events import RequestAdded
 from engine.limits import Limits
 from engine.model_loader import LoadedModel
 from engine.run_settings import RunSettings
@@ -308,3 +309,26 @@ def test_a_run_is_logged_in_one_line_without_a_word_of_it(tiny: LoadedModel, cap
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"run session={session.token[:6]} tokens=12 steps=12 ") and line.endswith("finish=length")
     assert "secret" not in line and session.token not in line and session.engine.output("A").text not in line
+
+
+def test_prompts_arrive_as_many_steps_apart_as_the_settings_say(tiny: LoadedModel) -> None:
+    session, params = Session(), SamplingParams(max_tokens=9, ignore_eos=True)
+    session.begin(tiny, RunSettings(("a", "b", "c"), EngineConfig(), params, stagger=4))
+    events = finish(session)
+    assert [e.step for e in events if isinstance(e, RequestAdded)] == [0, 4, 8]
+    assert session.engine.step_count == 17 and not session.paused
+
+
+def test_stop_forgets_the_prompts_that_were_to_come(tiny: LoadedModel) -> None:
+    session, params = Session(), SamplingParams(max_tokens=9, ignore_eos=True)
+    session.begin(tiny, RunSettings(("a", "b"), EngineConfig(), params, stagger=4))
+    session.step_once()
+    assert session.paused
+    session.stop()
+    assert not session.paused and list(session.engine.requests) == ["A"]
+
+
+@pytest.mark.parametrize("stagger", [-1, 10_001, 1.5, True, None])
+def test_an_absurd_stagger_is_refused_by_name(stagger) -> None:
+    with pytest.raises(ConfigError, match="steps between prompts"):
+        RunSettings(("a",), EngineConfig(), SamplingParams(), stagger=stagger)

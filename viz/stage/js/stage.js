@@ -209,7 +209,7 @@ class Stage {
     if (!view) return lookup.empty(welcome(state));
     if (view.reason) return lookup.message({ title: `${view.request}:${view.position}`, text: view.reason });
     const place = `${view.held} ${state.owner[view.block]} ${state.ref[view.block] > 0}`;
-    this.pin.lookup(view, { session: bus.session, recording: bus.header.recording?.id, run: bus.run, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);
+    this.pin.lookup(view, { session: bus.session, recording: bus.header.recording?.id, run: bus.run, step: bus.mirror.live.request(view.request)?.preemptedAt == null ? null : state.step, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);
     lookup.lookup(state, view, this.pin.answer);
   }
 
