@@ -70,6 +70,10 @@ class Worked {
       setAttr(token, 'title', text);
       token.removeAttribute('aria-pressed');
     }
+    for (const cell of tokens.host.querySelectorAll('.cell')) {
+      const { logical, physical } = cell.dataset;
+      setAttr(cell, 'aria-label', `${logical}→${physical}: logical block ${logical} is physical block ${physical}`);      // begins as it reads
+    }
     ensureTabStop(tokens.host);
   }
 
