@@ -12,7 +12,7 @@ from viz.chart import dress, pattern
 from viz.palette import STATES, SURFACES, Mode, mix, sequence_colour
 from viz.text import literal, visible
 
-MAX_BARS = 4096
+MAX_BARS = 2048
 """Positions that get a bar each; beyond, a bar is the sum over a block."""
 LABEL = 34
 """Pixels that the id of a block needs."""
@@ -41,17 +41,24 @@ def attention(lookup: Mapping[str, Any], state: CacheState | None = None, mode: 
         groups.setdefault((colour, shared and not is_key), []).append(i)
     figure = go.Figure()
     for (colour, shared), bars in groups.items():
-        rows = [(i * step, table[i * step // size], _words(tokens, i * step, by_block)) for i in bars]
         figure.add_bar(
             x=[i * step + (step - 1) / 2 for i in bars], y=[values[i] for i in bars], width=[0.86 * step] * len(bars),
             marker={"color": colour, "line": {"width": 0},
                     "pattern": pattern("x", mode, colour, surface["primary"]) if shared else None},
             name="pinned key" if colour == states["ink"] else "shared block" if shared else f"blocks of {literal(request_id)}",
-            customdata=[[block, position, text] for position, block, text in rows],
-            hovertemplate=f"{literal(request_id)}:%{{customdata[1]}} %{{customdata[2]}}<br>block %{{customdata[0]}}, "
-                          "weight %{y:.4f}<extra></extra>",
-            showlegend=False,
+            hoverinfo="skip", showlegend=False,
         )  # fmt: skip
+    top = (max(values, default=1.0) or 1.0) * 1.04
+    figure.add_bar(  # clear columns over the full height: a small weight can be pointed at as well as a large one
+        x=[i * step + (step - 1) / 2 for i in range(len(values))], y=[top] * len(values), width=[step] * len(values),
+        marker={"color": "rgba(0,0,0,0)", "line": {"width": 0}}, name="columns", showlegend=False,
+        customdata=[
+            [table[i * step // size], i * step, _words(tokens, i * step, by_block), f"{value:.4f}"]
+            for i, value in enumerate(values)
+        ],
+        hovertemplate=f"{literal(request_id)}:%{{customdata[1]}} %{{customdata[2]}}<br>block %{{customdata[0]}}, "
+                      "weight %{customdata[3]}<extra></extra>",
+    )  # fmt: skip
     starts = list(range(0, len(weights), size))
     lines = "".join(f"M{start - 0.5},0V1" for start in starts[1:])  # one path: a shape each costs Plotly quadratic time
     shapes = [
@@ -68,9 +75,8 @@ def attention(lookup: Mapping[str, Any], state: CacheState | None = None, mode: 
     ]  # fmt: skip
     figure.update_layout(shapes=shapes if lines else [], annotations=labels)
     dress(figure, mode, f"Attention of {request_id}:{query}", _caption(lookup, weights, by_block), None, "")
-    top = max(values, default=1.0) or 1.0
     figure.update_xaxes(range=[-0.5, len(weights) - 0.5], title={"text": "position"}, showgrid=False)
-    figure.update_layout(hovermode="closest", yaxis={"range": [0, top * 1.04], "nticks": 4, "tickformat": ".2~f"})
+    figure.update_layout(hovermode="closest", yaxis={"range": [0, top], "nticks": 4, "tickformat": ".2~f"})
     return figure
 
 

@@ -181,16 +181,14 @@ def test_attention_colours_every_position_by_its_block_and_names_the_blocks():
     trace = small_trace()
     state, lookup = trace.state_at(2), {**lookup_of(trace, "B", 5, 5), "block_table": [3, 5]}
     figure = viz.attention(lookup, state)
-    bars = {
-        t.customdata[i][1]: (t.y[i], t.customdata[i][0], t.marker.color, t.marker.pattern.shape)
-        for t in figure.data
-        for i in range(len(t.x))
-    }
+    *drawn, columns = figure.data
+    bars = {t.x[i]: (t.y[i], t.marker.color, t.marker.pattern.shape) for t in drawn for i in range(len(t.x))}
     assert [bars[p][0] for p in range(6)] == pytest.approx([n / 21 for n in range(1, 7)])
-    assert [bars[p][1] for p in range(6)] == [3, 3, 3, 3, 5, 5]
-    assert bars[0][2:] == (sequence_colour(0), "x")  # as in the pool: A's hue, and shared
-    assert bars[4][3] is None
-    assert bars[5][2] == "#0B0D12"  # the pinned key is ink
+    assert [row[:2] for row in columns.customdata] == [[3, 0], [3, 1], [3, 2], [3, 3], [5, 4], [5, 5]]
+    assert columns.customdata[1][2:] == ["“&#36;x^2&#36;”", "0.0952"]
+    assert bars[0][1:] == (sequence_colour(0), "x")  # as in the pool: A's hue, and shared
+    assert bars[4][2] is None
+    assert bars[5][1] == "#0B0D12"  # the pinned key is ink
     assert [a.text for a in figure.layout.annotations] == ["block 3", "5"]
     assert [shape.path for shape in figure.layout.shapes] == ["M3.5,0V1"]
     assert "Block 5 takes 52% of the weight" in figure.layout.meta["caption"]
@@ -205,8 +203,8 @@ def test_attention_over_a_long_context_draws_a_bar_a_block():
         "query_position": n - 1,
     }
     figure = viz.attention(lookup, width=400)
-    assert sum(len(t.x) for t in figure.data) == -(-n // 4)
-    assert sum(sum(t.y) for t in figure.data) == pytest.approx(1)
+    assert sum(len(t.x) for t in figure.data[:-1]) == len(figure.data[-1].x) == -(-n // 4)
+    assert sum(sum(t.y) for t in figure.data[:-1]) == pytest.approx(1)
     assert len(figure.layout.annotations) == 12
 
 

@@ -1,10 +1,11 @@
 // Mouse and keys on a view of one step: hovering shows what a bar is and rings its blocks in the pool, a click pins, arrows go
 // from bar to bar and Enter pins. A bar says what it stands for in its customdata: [block or words, position or list of blocks].
 
+const HOVER_MS = 120;       // Plotly draws a hover label some 50 ms after it is asked
 const KEYS = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
 
 export function viewInput(div, { onPick, onHover, announce }) {
-  let cursor = -1;
+  let cursor = -1, timer = 0;
   div.tabIndex = 0;
   div.setAttribute('role', 'application');
 
@@ -24,7 +25,7 @@ export function viewInput(div, { onPick, onHover, announce }) {
   div.addEventListener('focus', listen);
 
   // Every bar of the figure, from left to right.
-  const bars = () => (div.data ?? []).flatMap((trace, curveNumber) => (trace.type === 'bar' ? trace.x.map((x, pointNumber) => ({ at: (trace.base?.[pointNumber] ?? 0) + (trace.orientation === 'h' ? 0 : x), row: trace.orientation === 'h' ? trace.y[pointNumber] : 0, curveNumber, pointNumber, customdata: trace.customdata?.[pointNumber] })) : []))
+  const bars = () => (div.data ?? []).flatMap((trace, curveNumber) => (trace.type === 'bar' && trace.hoverinfo !== 'skip' ? trace.x.map((x, pointNumber) => ({ at: (trace.base?.[pointNumber] ?? 0) + (trace.orientation === 'h' ? 0 : x), row: trace.orientation === 'h' ? trace.y[pointNumber] : 0, curveNumber, pointNumber, customdata: trace.customdata?.[pointNumber] })) : []))
     .sort((a, b) => a.row - b.row || a.at - b.at);
 
   div.addEventListener('keydown', event => {
@@ -36,7 +37,8 @@ export function viewInput(div, { onPick, onHover, announce }) {
       cursor = Math.max(0, Math.min(list.length - 1, cursor < 0 ? (by < 0 ? list.length - 1 : 0) : cursor + by));
       const { curveNumber, pointNumber } = list[cursor];
       window.Plotly.Fx.hover(div, [{ curveNumber, pointNumber }]);
-      announce([...div.querySelectorAll('.hoverlayer text')].map(t => t.textContent).filter(Boolean).join(' '));
+      clearTimeout(timer);
+      timer = setTimeout(() => announce([...div.querySelectorAll('.hoverlayer text')].map(t => t.textContent).filter(Boolean).join(' ')), HOVER_MS);
       onHover(meaning(list[cursor]));
     } else if (event.key === 'Enter' && list[cursor]) {
       event.preventDefault();
