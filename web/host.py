@@ -146,10 +146,9 @@ class Host:
             for update in session.updates(PACE):
                 if session.run_id != run_id:  # a recording was opened meanwhile
                     return
-                if update.place:
-                    yield deltas.say(deltas.notice("info", session.turns.sentence(update.place)))
-                    continue
                 said = deltas.notice("bad", update.problem) if update.problem else None
+                if update.place:
+                    said = deltas.notice("info", session.turns.sentence(update.place))
                 yield deltas.delta(run_id, session.num_updates, update.events, update.running, said)
             yield deltas.end(run_id, session.num_updates)
         except PagewalkError as error:

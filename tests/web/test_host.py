@@ -13,7 +13,7 @@ from engine.model_shelf import ModelShelf
 from engine.session_store import SessionStore
 from web.host import MAX_SEQUENCES, Host, viewer_of
 
-SETTINGS = (32, 16, 4, 1, 0.0, 1.0, 0, 0, False, True, True)
+SETTINGS = (32, 16, 512, 0, 4, 1, 0.0, 1.0, 0, 0, False, True, True)
 
 
 def request(name: str | None = "page", **headers: str) -> Any:
@@ -45,12 +45,12 @@ def test_a_model_that_is_not_on_the_list_is_refused_with_the_list(host: Host) ->
 
 
 def test_who_waits_reads_the_place_and_then_sees_the_run(host: Host) -> None:
-    first = host.generate(request("one"), *values("hello", settings=(32, 16, 300, *SETTINGS[3:])))
+    first = host.generate(request("one"), *values("hello", settings=(32, 16, 512, 0, 300, *SETTINGS[5:])))
     assert next(first)["kind"] == "snapshot"
     next(first)
     second = host.generate(request("two"), *values("hello"))
     messages = [next(second) for _ in range(2)]
-    assert [message["kind"] for message in messages] == ["snapshot", "notice"]
+    assert [message["kind"] for message in messages] == ["snapshot", "delta"] and messages[1]["running"]
     assert said(messages) == ["Waiting for a turn: place 1 in the queue."]
     third = list(host.generate(request("three"), *values("hello")))
     assert said(third) == ["The queue is full: 1 runs share the model and 1 wait. Try again in a minute."]
@@ -61,8 +61,8 @@ def test_who_waits_reads_the_place_and_then_sees_the_run(host: Host) -> None:
 
 def test_a_full_host_says_so_when_the_page_opens(tiny: LoadedModel) -> None:
     host = Host(ModelShelf.of(tiny), SessionStore(Limits(max_sessions=1)))
-    list(host.load("", request("one")))
-    assert said(list(host.load("", request("two")))) == ["All 1 places are taken. Try again in some minutes."]
+    list(host.load("", "", "", request("one")))
+    assert said(list(host.load("", "", "", request("two")))) == ["All 1 places are taken. Try again in some minutes."]
 
 
 def test_a_session_is_told_by_its_token_only(host: Host) -> None:
@@ -84,7 +84,7 @@ def test_a_lookup_after_the_memory_went_to_others_says_so(host: Host) -> None:
 
 
 def test_when_the_host_stops_the_page_reads_why(host: Host) -> None:
-    run = host.generate(request("one"), *values("hello", settings=(32, 16, 300, *SETTINGS[3:])))
+    run = host.generate(request("one"), *values("hello", settings=(32, 16, 512, 0, 300, *SETTINGS[5:])))
     next(run)
     next(run)
     host.store.stop_all("The host is restarting.")
