@@ -3,7 +3,7 @@
     python benchmarks/visitors.py --visitors 1 5 20 --seconds 180
     python benchmarks/visitors.py --rough                 # slow readers, closed tabs, a full queue, kill -9 and restart
 
-Every visitor generates again and again (64 new tokens; every third one with 4 sequences a prompt) and looks tokens up meanwhile.
+Every visitor generates again and again (64 new tokens; every third with 4 sequences a prompt) and looks tokens up meanwhile.
 Columns: tokens/s in all; tokens/s of the least and of the best served visitor, among those with equal work, and their ratio
 (fairness); first message, and lookup while busy: median and worst, in seconds; behind: steps that a page is behind the engine;
 memory of the process before, at its peak and after all have left, in MiB; errors. Needs the packages of the tests.
@@ -94,7 +94,8 @@ def page_visitors(app: App, visitors: list[Visitor], until: float) -> None:
                 try:
                     state = page.evaluate(
                         f"({{running: {STAGE}.bus.running, newest: {STAGE}.bus.mirror?.newest ?? 0,"
-                        f"session: {STAGE}.bus.session, tokens: ({STAGE}.bus.mirror?.log ?? []).filter(e => e[0] === 'TokenSampled').length}})"
+                        f"session: {STAGE}.bus.session, "
+                        f"tokens: ({STAGE}.bus.mirror?.log ?? []).filter(e => e[0] === 'TokenSampled').length}})"
                     )
                     visitor.tokens += max(0, state["tokens"] - seen[i])
                     seen[i] = state["tokens"]
@@ -166,7 +167,8 @@ def drive(app: App, num: int, num_pages: int, seconds: float) -> None:
         [value for visitor in visitors for value in getattr(visitor, name)] for name in ("first", "lookups", "behind")
     )
     print(
-        f"{num:8d} {len(pages):5d} {sum(rates):9.1f} {min(equal):7.2f} {max(equal):7.2f} {min(equal) / max(max(equal), 1e-9):8.2f}"
+        f"{num:8d} {len(pages):5d} {sum(rates):9.1f} {min(equal):7.2f} {max(equal):7.2f} "
+        f"{min(equal) / max(max(equal), 1e-9):8.2f}"
         f"   {spread(firsts)}   {spread(lookups)}   {spread(behind, 0)}   {before / 2**20:6.0f} {max(memory):6.0f} {after:6.0f}"
         f"   {sum(sum(v.errors.values()) for v in visitors):6d}"
     )

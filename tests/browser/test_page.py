@@ -228,7 +228,8 @@ def test_two_windows_and_a_private_one_share_nothing(open_page: OpenPage, browse
         or "App" in first.locator(".rows").inner_text()
     )
     assert "sea" in second.locator(".rows").inner_text() and "sea" not in first.locator(".rows").inner_text()
-    assert "sea" not in private.locator(".rows").inner_text() and "Apples" not in private.locator(".rows").inner_text()
+    prompts = " ".join(private.locator(".prompt-of").all_inner_texts())  # of the recording that a new page shows
+    assert prompts and "The sea is deep" not in prompts and "Apples are red" not in prompts
     assert api.predict(session="not-a-token", request_id="A", api_name="/lookup") == {
         "ok": False, "reason": "This session expired. Press Generate for a new run.",
     }  # fmt: skip
