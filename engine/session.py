@@ -42,7 +42,7 @@ class RunSettings:
 class Update:
     """Events since the update before it. `problem` is a sentence if the run broke off.
 
-    place: in the queue for a turn, from 1, while the run waits there; such an update has no events and no number.
+    place: in the queue for a turn, from 1, while the run waits there.
     """
 
     events: list[Event]
@@ -210,12 +210,9 @@ class Session:
                         lambda: self._has_news() or not self.running, timeout=0.0 if self.place != told else 1.0
                     )
                 running, place = self.running, self.place
-                if self._has_news() or not running:
-                    told = 0
-                    yield self._next_update(running)
-                elif place != told:
+                if self._has_news() or not running or place != told:
                     told = place
-                    yield Update([], True, None, place)
+                    yield self._next_update(running, place)
                 if not running:
                     return
                 self.last_seen = time.monotonic()
@@ -288,14 +285,14 @@ class Session:
     def _has_news(self) -> bool:
         return self._trace is not None and len(self._trace.events) > self._num_sent
 
-    def _next_update(self, running: bool) -> Update:
+    def _next_update(self, running: bool, place: int = 0) -> Update:
         if self._trace is None:
             return Update([], False, EXPIRED)
         with self._news:
             events = self._trace.events[self._num_sent :]
             self._num_sent += len(events)
             self.num_updates += 1
-            return Update(events, running, self._problem)
+            return Update(events, running, self._problem, place)
 
     def _advance(self) -> bool:
         """One forward pass; whether there is more to do."""

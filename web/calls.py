@@ -57,9 +57,9 @@ class KnownCalls:
         if not isinstance(asked, dict):
             return 400, "The request's body is no JSON object."
         public = {fn.api_name: fn for fn in self.demo.fns.values() if fn.api_name and fn.api_visibility == "public"}
-        if call["join"]:
-            index = asked.get("fn_index")
-            found = self.demo.fns.get(index) if isinstance(index, int) else public.get(str(asked.get("api_name")).lstrip("/"))
+        index = asked.get("fn_index")  # the page's own events go by number, and then the name in the path says nothing
+        if index is not None and call["kind"] != "call":
+            found = self.demo.fns.get(index) if isinstance(index, int) else None
         else:
             found = public.get(call["name"])
         if found is None:

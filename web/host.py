@@ -69,10 +69,9 @@ class Host:
             yield self.snapshot(session)
             session.start()
             for update in session.updates(PACE):
-                if update.place:
-                    yield deltas.say(deltas.notice("info", session.turns.sentence(update.place)))
-                    continue
                 said = deltas.notice("bad", update.problem) if update.problem else None
+                if update.place:
+                    said = deltas.notice("info", session.turns.sentence(update.place))
                 yield deltas.delta(session.run_id, session.num_updates, update.events, update.running, said)
             yield deltas.end(session.run_id, session.num_updates)
         except PagewalkError as error:

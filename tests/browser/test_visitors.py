@@ -56,11 +56,11 @@ def test_one_waits_and_reads_the_place_one_is_sent_away_and_all_go_on(narrow: Ap
     expect(third.locator(".notice")).to_contain_text("The queue is full: 1 runs share the model and 1 wait", timeout=20_000)
     first.click("#stop")
     wait_until_done(second)
-    expect(second.locator(".notice")).not_to_contain_text("Waiting")
+    expect(second.locator(".notice")).to_be_hidden()
     wait_until_done(first)
     generate(third, "The capital of Italy is", max_tokens=4)
     wait_until_done(third)
-    expect(third.locator(".notice")).not_to_contain_text("queue")
+    expect(third.locator(".notice")).to_be_hidden()
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "<img src=x onerror=alert(1)>", "${alert(1)}`", "owner/model\n"])

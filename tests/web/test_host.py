@@ -50,7 +50,7 @@ def test_who_waits_reads_the_place_and_then_sees_the_run(host: Host) -> None:
     next(first)
     second = host.generate(request("two"), *values("hello"))
     messages = [next(second) for _ in range(2)]
-    assert [message["kind"] for message in messages] == ["snapshot", "notice"]
+    assert [message["kind"] for message in messages] == ["snapshot", "delta"] and messages[1]["running"]
     assert said(messages) == ["Waiting for a turn: place 1 in the queue."]
     third = list(host.generate(request("three"), *values("hello")))
     assert said(third) == ["The queue is full: 1 runs share the model and 1 wait. Try again in a minute."]
