@@ -103,7 +103,7 @@ def page_visitors(app: App, visitors: list[Visitor], until: float) -> None:
                         visitor.runs += 1
                         seen[i] = 0
                         page.click("#generate")
-                        page.wait_for_timeout(150)
+                        page.wait_for_function(f"{STAGE}.bus.running", timeout=20_000)
                     elif state["newest"] > 2:
                         step = watcher.predict(session=state["session"], api_name="/state")["step"]
                         visitor.behind.append(max(0, step - page.evaluate(f"{STAGE}.bus.mirror.newest")))
