@@ -17,6 +17,8 @@ import viz
 from engine.engine import Engine
 from engine.errors import PagewalkError
 from engine.events import SlotsWritten
+from engine.lookup import look_up
+from engine.session import Session
 from engine.trace import CacheState, Trace
 from kernels.decode_plan import DeviceLimits
 from kernels.launch_plan import launch_plan
@@ -62,8 +64,10 @@ def view(source: Source, question: Any) -> dict[str, Any]:
     return {"ok": True, "figure": json.loads(figure.to_json()), "caption": figure.layout.meta["caption"]}
 
 
-def source_of(engine: Engine) -> Source:
-    """The run of a live engine."""
+def source_of(trace: Trace, engine: Engine | None = None) -> Source:
+    """A run that `engine` goes on with, or a recording: any other trace."""
+    if engine is None or engine.trace is not trace:
+        return Source(trace, lambda *question: look_up(trace, *question).to_dict())
     limits, card = H200, "an H200"
     if engine.model.device.type == "cuda":
         import torch
@@ -71,11 +75,9 @@ def source_of(engine: Engine) -> Source:
         from kernels.triton_paged import device_limits
 
         limits, card = device_limits(engine.model.device), torch.cuda.get_device_name(engine.model.device)
-
-    def lookup(request_id: str, query: int, key: int, layer: int, head: int) -> Mapping[str, Any]:
-        return engine.lookup(request_id, query, key, layer, head).to_dict()
-
-    return Source(engine.trace, lookup, workspace_of(engine), limits, card, engine.lock)
+    return Source(
+        trace, lambda *question: engine.lookup(*question).to_dict(), workspace_of(engine), limits, card, engine.lock
+    )  # fmt: skip
 
 
 def workspace_of(engine: Engine) -> dict[str, int]:
@@ -86,6 +88,16 @@ def workspace_of(engine: Engine) -> dict[str, int]:
     if engine.trace.capture is not None:
         parts["captured vectors"] = engine.trace.capture.num_bytes
     return parts
+
+
+def of_session(session: Session, question: Any) -> dict[str, Any]:
+    """`view` of what the session shows, if that is still the run that the page asks about."""
+    asked = question.get("run") if isinstance(question, dict) else None
+    if session.trace is None:
+        return {"ok": False, "reason": "This session has no run yet. Press Generate."}
+    if asked != session.run_id:
+        return {"ok": False, "reason": "This run is not kept any more. Press Generate for a new one."}
+    return view(source_of(session.trace, session.engine), question)
 
 
 def _allocator(source: Source, question: Mapping[str, Any], mode: Mode) -> go.Figure:
