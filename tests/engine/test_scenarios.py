@@ -95,7 +95,7 @@ def test_a_recording_has_the_numbers_of_every_lookup_that_the_page_asks_for(scen
             assert found.physical_block == request.block_table[query // 2 // state.block_size]
             assert found.max_abs_difference < 1e-5  # float32 on both sides, different orders of addition
             asked += 1
-    assert asked >= trace.last_step
+    assert asked >= trace.last_step - len(trace.latest.requests)  # in its last step a sequence lets go
 
 
 def test_a_small_recording_says_which_layers_heads_and_queries_it_keeps() -> None:
