@@ -12,11 +12,11 @@ export function bytesText(n) {
   return `${value.toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${unit}`;
 }
 
-// What a trace over steps says at `step`: the pass of step s spans s - 1 to s, and a value holds until the next one.
-export function valueAt(trace, step) {
-  const { x, y } = trace;
+// What a trace over steps says at `step`: the pass of step s spans s - 1 to s, and a value holds until the next one. The first
+// row is that of step 0, before any pass.
+export function valueAt({ x, y }, step) {
   let at = 0;
-  for (let i = 0; i < x.length - 1; i++) { if (x[i] > Math.max(0, step - 1)) break; at = i; }
+  for (let i = 0; i < x.length - 1 && step > 0 && x[i] < step; i++) at = i;
   return y[at];
 }
 
