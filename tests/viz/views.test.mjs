@@ -7,7 +7,7 @@ import { dressed } from '../../viz/stage/js/viewstyle.js';
 
 const view = name => VIEWS.find(v => v.name === name);
 const scene = changes => ({
-  session: 's', run: 'r', step: 40, newest: 72, log: 300, running: false, following: false, layer: 3, head: 1, dark: false,
+  session: 's', run: 'r', recording: null, step: 40, newest: 72, log: 300, running: false, following: false, layer: 3, head: 1, dark: false,
   pin: { request: 'A', position: 17, query: 39, chosen: true }, ...changes,
 });
 
@@ -28,7 +28,7 @@ test('a view of one step is another subject at another step, unless it follows a
 
 test('a pinned lookup is asked for with its numbers; another key, layer or head is another subject', () => {
   const one = questionFor(view('attention'), scene(), 700);
-  assert.deepEqual(one.ask, { view: 'attention', session: 's', run: 'r', mode: 'light', step: 40, request: 'A', position: 17, query: 39, layer: 3, head: 1, width: 700 });
+  assert.deepEqual(one.ask, { view: 'attention', session: 's', run: 'r', recording: null, mode: 'light', step: 40, request: 'A', position: 17, query: 39, layer: 3, head: 1, width: 700 });
   for (const other of [{ layer: 4 }, { head: 2 }, { pin: { request: 'B', position: 17, query: 39, chosen: true } }, { run: 'q' }, { dark: true }]) assert.notEqual(questionFor(view('attention'), scene(other), 700).subject, one.subject);
 });
 

@@ -6,15 +6,16 @@ import json
 
 import pytest
 
-from engine import Engine, EngineConfig, SamplingParams
-from web.views import VIEWS, Source, source_of, view
+from engine import Engine, EngineConfig, SamplingParams, Trace
+from engine.session import Session
+from web.views import VIEWS, Source, of_session, source_of, view
 
 
 @pytest.fixture(scope="module")
 def source(tiny) -> Source:
     engine = Engine(tiny, EngineConfig(block_size=4, num_blocks=16, max_num_batched_tokens=16))
     engine.generate(["Hello <b>", "Hello $x$ and more"], SamplingParams(max_tokens=9, ignore_eos=True))
-    return source_of(engine)
+    return source_of(engine.trace, engine)
 
 
 def question(**changes):
@@ -92,3 +93,24 @@ def test_a_bad_question_gets_a_sentence(source, asked, reason):
     answer = view(source, asked)
     assert answer["ok"] is False
     assert answer["reason"].startswith(reason)
+
+
+@pytest.mark.parametrize("name", list(VIEWS))
+def test_a_recording_has_the_same_views_without_an_engine(source, tmp_path, name):
+    source.trace.save(tmp_path / "run.pagewalk")
+    recorded = source_of(Trace.load(tmp_path / "run.pagewalk"))
+    live, answer = view(source, question(view=name)), view(recorded, question(view=name))
+    assert answer["ok"], answer
+    if name != "memory":  # nobody knows how large the weights were
+        assert answer["figure"]["data"] == live["figure"]["data"]
+
+
+def test_a_session_answers_for_the_run_that_the_page_shows_only(tiny):
+    session = Session()
+    assert of_session(session, question(view="pool", run="r"))["reason"] == "This session has no run yet. Press Generate."
+    session.engine, session.run_id = Engine(tiny, EngineConfig(block_size=4, num_blocks=8)), "r"
+    session.engine.generate(["Hello"], SamplingParams(max_tokens=7, ignore_eos=True))
+    assert of_session(session, question(view="pool", run="r"))["ok"]
+    for other in ("q", None, ["r"]):
+        assert of_session(session, question(view="pool", run=other))["reason"].startswith("This run is not kept any more.")
+    assert of_session(session, "not a question")["ok"] is False

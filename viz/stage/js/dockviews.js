@@ -25,7 +25,7 @@ export class DockViews {
     const { bus, clock, skin, layer, headIndex } = this.stage, { mirror } = bus;
     this.pin = subjectPin(state, view);
     return this.views.draw({
-      session: bus.session, run: bus.run, step: clock.step, newest: mirror.newest, log: mirror.log.length, running: bus.running, following,
+      session: bus.session, run: bus.run, recording: bus.header.recording?.id ?? null, step: clock.step, newest: mirror.newest, log: mirror.log.length, running: bus.running, following,
       pin: this.pin, layer, head: headIndex, dark: skin.dark, skin,
     });
   }
@@ -46,7 +46,7 @@ export class DockViews {
   #name(what) { return `pagewalk-${what}-step-${this.stage.clock.step}`; }
 
   async #poolFigure() {
-    const { bus, clock, skin } = this.stage, answer = await this.ask({ view: 'pool', session: bus.session, run: bus.run, step: clock.step, mode: skin.dark ? 'dark' : 'light' });
+    const { bus, clock, skin } = this.stage, answer = await this.ask({ view: 'pool', session: bus.session, run: bus.run, recording: bus.header.recording?.id ?? null, step: clock.step, mode: skin.dark ? 'dark' : 'light' });
     return { name: this.#name('pool'), figure: answer?.figure, reason: answer?.reason ?? 'This page cannot ask for the figure.' };
   }
 

@@ -23,6 +23,7 @@ export function viewInput(div, { onPick, onHover, announce }) {
   };
   div.addEventListener('pointerover', listen);
   div.addEventListener('focus', listen);
+  div.addEventListener('pointerleave', () => onHover(null));      // Plotly says nothing where it was drawn anew under the pointer
 
   // Every bar of the figure, from left to right.
   const bars = () => (div.data ?? []).flatMap((trace, curveNumber) => (trace.type === 'bar' && trace.hoverinfo !== 'skip' ? trace.x.map((x, pointNumber) => ({ at: (trace.base?.[pointNumber] ?? 0) + (trace.orientation === 'h' ? 0 : x), row: trace.orientation === 'h' ? trace.y[pointNumber] : 0, curveNumber, pointNumber, customdata: trace.customdata?.[pointNumber] })) : []))

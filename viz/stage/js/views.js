@@ -25,9 +25,9 @@ const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false };
 // What to ask about a scene, or the sentence that stands in its place. Pure.
 // subject: an answer to another one is dropped; changes: which state of the subject an answer is of.
 export function questionFor(view, scene, width) {
-  const { session, run, step, newest, log, running, following, pin, layer, head, dark } = scene, mode = dark ? 'dark' : 'light';
+  const { session, run, recording, step, newest, log, running, following, pin, layer, head, dark } = scene, mode = dark ? 'dark' : 'light';
   if (!run) return { problem: 'Nothing has run yet. Press Generate.' };
-  const ask = { view: view.name, session, run, mode, step: view.needs === 'run' ? newest : step }, live = running && following;
+  const ask = { view: view.name, session, run, recording, mode, step: view.needs === 'run' ? newest : step }, live = running && following;
   if (view.needs === 'run') return { ask, subject: [view.name, run, mode].join(' '), changes: `${log} ${mode}` };
   if (view.needs === 'step') return { ask, subject: [view.name, run, mode, live ? '' : step].join(' '), changes: `${step} ${mode}` };
   if (!pin) return { problem: 'No token has a key yet at this step. Go on a step, or press Generate.' };
@@ -115,23 +115,20 @@ export class Views {
   }
 
   #show({ step, newest, following, skin }) {
-    const { answer, chart, usage } = this, { figure } = answer, over = figure.layout.meta.axis === 'step', now = performance.now();
+    const { answer, chart, usage } = this, { figure } = answer, { meta } = figure.layout, over = meta.axis === 'step', now = performance.now();
+    setText(this.say, answer.caption);                   // words first: they decide what room the picture has
+    renderKey(this.key, figure.data, meta, over ? step : null, skin);
     const width = Math.max(120, chart.clientWidth), height = Math.max(60, chart.clientHeight), span = over ? usage.spanOf(newest, following) : 0, size = `${width} ${height} ${span}`;
-    let wait = 0;
-    if (this.drawn?.answer !== answer || this.drawn.size !== size) {
-      wait = this.drawn && this.drawn.answer === answer ? Math.max(0, this.drawn.at + REDRAW_MS - now) : 0;   // only the axis grew
-      if (!wait) {
-        const { data, layout } = dressed(figure, { width, height, span, skin });
-        this.div.hidden = false;
-        setAttr(this.div, 'aria-label', `${this.view.label}. ${answer.caption}`);
-        window.Plotly.react(this.div, data, layout, CONFIG);
-        if (over) usage.frame = { l: layout.margin.l, r: layout.margin.r, xmax: span };
-        setText(this.say, answer.caption);
-        this.drawn = { answer, size, at: now, data };
-      }
-    }
-    renderKey(this.key, this.drawn.data, figure.layout.meta, over ? step : null, skin);
-    return wait;
+    if (this.drawn?.answer === answer && this.drawn.size === size) return 0;
+    const wait = this.drawn?.answer === answer ? Math.max(0, this.drawn.at + REDRAW_MS - now) : 0;   // only the axis or the window grew
+    if (wait) return wait;
+    const { data, layout } = dressed(figure, { width, height, span, skin });
+    this.div.hidden = false;
+    setAttr(this.div, 'aria-label', `${this.view.label}. ${answer.caption}`);
+    window.Plotly.react(this.div, data, layout, CONFIG);
+    if (over) usage.frame = { l: layout.margin.l, r: layout.margin.r, xmax: span };
+    this.drawn = { answer, size, at: now };
+    return 0;
   }
 
   // The figure that stands in the dock, as Python made it.
