@@ -20,7 +20,7 @@ def example_runs(model: LoadedModel) -> dict[str, Trace]:
         "plain": _run(model, ["The capital"], 14),
         "shared-prompt": _run(model, [BEGINNING + "lived a cat", BEGINNING + "grew a tree", BEGINNING + "was"], 12, stagger=3),
         "fork": _run(model, ["six by"], params=fork),
-        "preemption": _run(model, ["one one one", "two two two", "three three"], 16, num_blocks=14),
+        "preemption": _run(model, ["one one one", "two two", "three"], 16, num_blocks=10),
         "eviction": _run(model, [BEGINNING, BEGINNING, "something else altogether"], 6, num_blocks=9, stagger=8),
         "block-size-16": _run(model, ["The capital of France is"], 14, block_size=16),
         "block-size-64": _run(model, ["The capital of France is"], 60, block_size=64),

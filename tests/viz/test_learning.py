@@ -117,12 +117,24 @@ def test_the_token_just_sampled_has_a_reserved_slot_that_the_next_step_writes(to
 
 
 def test_a_preemption_is_told_with_the_numbers_of_its_event(told, traces):
-    event = first(traces["preemption"], RequestPreempted)
+    preemptions = [e for e in traces["preemption"].events if isinstance(e, RequestPreempted)]
+    event = next(e for e in preemptions if e.needed_by != e.request_id)
     facts = answers(told, "at-100")["facts"]
     assert (facts["victim"], facts["needing"], facts["recompute"], facts["given_back"]) == (
         event.request_id, event.needed_by, event.num_tokens, event.num_freed_blocks,
     )  # fmt: skip
     assert answers(told, "at-100")["found"]["step"] == event.step
+
+
+def test_the_waste_is_shown_where_it_is_largest(told, traces):
+    for name in ("plain", "block-size-64", "shared-prompt"):
+        answer, trace = told["runs"][name]["questions"]["waste"], traces[name]
+        reserved = []
+        for step in range(trace.latest.step + 1):
+            state = trace.state_at(step)
+            held = [n for n, ref in zip(state.num_filled, state.ref_cnt, strict=True) if ref]
+            reserved.append(len(held) * state.block_size - sum(held))
+        assert answer["facts"]["reserved"] == max(reserved), name
 
 
 def test_after_a_preemption_the_text_is_the_same_and_its_blocks_are_those_told(told, traces):
@@ -132,7 +144,9 @@ def test_after_a_preemption_the_text_is_the_same_and_its_blocks_are_those_told(t
     again = now.requests[facts["victim"]]
     assert again.num_computed_tokens >= facts["recompute"]
     assert tuple(again.tokens)[: len(before.tokens)] == tuple(before.tokens)
-    assert (facts["block_before"], facts["block"]) == (before.block_table[0], again.block_table[0])
+    moved = answer["found"]["position"] // BLOCK_SIZE
+    assert (facts["block_before"], facts["block"]) == (before.block_table[moved], again.block_table[moved])
+    assert facts["block_before"] != facts["block"]
 
 
 def test_a_copy_and_a_fork_are_told_with_the_numbers_of_their_events(told, traces):

@@ -53,15 +53,22 @@ const FIND = {
     return event && { step: event[1], request: event[2], position: event[3], facts: { before: event[3] - 1 } };
   },
 
-  // The end of the sequence whose last block is emptiest, at the fullest step.
+  // The end of the sequence whose last block is emptiest, at the newest step of those with the most reserved slots. New blocks
+  // make slots reserved, so only their steps count.
   waste(mirror) {
-    const step = fullest(mirror), state = step === null ? null : mirror.stateAt(step), left = r => state.blockSize - state.filled[r.table[r.table.length - 1]];
+    let step = null, most = -1;
+    for (const at of new Set(events(mirror, 'BlockAllocated').map(event => event[1]))) {
+      const { used, reserved } = mirror.stateAt(at).counts;
+      if (used && reserved >= most) { most = reserved; step = at; }
+    }
+    const state = step === null ? null : mirror.stateAt(step), left = r => state.blockSize - state.filled[r.table[r.table.length - 1]];
     const r = state?.requests.filter(q => q.table.length && q.computed).sort((a, b) => left(b) - left(a))[0];
     return r ? { step, request: r.id, position: r.computed - 1 } : null;
   },
 
+  // One that had to go for another one's sake, if there is such a one.
   preempted(mirror) {
-    const event = first(mirror, 'RequestPreempted');
+    const event = first(mirror, 'RequestPreempted', ([, , victim, , , needing]) => needing !== victim) ?? first(mirror, 'RequestPreempted');
     if (!event) return null;
     const [, step, victim, tokens, , needing, given] = event;
     return { step, request: victim, position: Math.min(mirror.live.blockSize + 1, tokens - 1), facts: { victim, needing, recompute: tokens, given_back: given } };
@@ -73,8 +80,9 @@ const FIND = {
       const event = first(mirror, 'SlotsWritten', ([, step, who, start, slots]) => step > at && who === id && start + slots.length >= tokens);
       const again = first(mirror, 'RequestPreempted', ([, step, who]) => who === id && step > at);
       if (!event || (again && again[1] <= event[1])) continue;
-      const before = mirror.stateAt(at - 1).request(id).table[0];
-      return { step: event[1], request: id, position: 0, facts: { victim: id, preempted_step: at, recompute: tokens, block_before: before } };
+      const before = mirror.stateAt(at - 1).request(id).table.slice(), now = mirror.stateAt(event[1]).request(id).table;
+      const moved = Math.max(0, before.findIndex((block, i) => now[i] !== block));     // the others were still cached
+      return { step: event[1], request: id, position: moved * mirror.live.blockSize, facts: { victim: id, preempted_step: at, recompute: tokens, block_before: before[moved] } };
     }
     return null;
   },

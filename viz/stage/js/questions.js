@@ -138,7 +138,7 @@ export const QUESTIONS = [
     question: 'Does preemption change my text?',
     answer: [
       'No: prompt and generated tokens are kept, only their keys and values are computed again.',
-      '{victim} was preempted in step {preempted_step} with {recompute} tokens; in step {step} all of them have slots again, logical block 0 then in block {block_before} and now in block {block}.',
+      '{victim} was preempted in step {preempted_step} with {recompute} tokens; in step {step} all of them have slots again, logical block {logical} then in block {block_before} and now in block {block}.',
       'In float32 with greedy sampling our tests demand the same text, token by token.',
       'In bfloat16 another batch can round differently, so a near tie between two tokens may fall otherwise.',
     ],
