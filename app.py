@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import logging
 import os
 from pathlib import Path
@@ -86,6 +87,7 @@ def launch(host: Host, server_name: str, server_port: int | None = None) -> gr.B
         max_file_size=limits.max_upload_mb * MIB,
         run_history=False,
         footer_links=["api", "settings"],
+        mcp_server=importlib.util.find_spec("mcp") is not None,
         app_kwargs=app_kwargs(host, demo),
     )
     return demo
@@ -98,7 +100,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=int(env.get("PORT") or env.get("GRADIO_SERVER_PORT") or "7860"))
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S")
-    for noisy in ("httpx", "httpcore", "asyncio"):
+    for noisy in ("httpx", "httpcore", "asyncio", "mcp"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     log.info("Pagewalk %s on http://%s:%d", VERSION, args.host, args.port)
     told = listen_for_signals()

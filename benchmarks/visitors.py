@@ -94,16 +94,16 @@ def page_visitors(app: App, visitors: list[Visitor], until: float) -> None:
                 try:
                     state = page.evaluate(
                         f"({{running: {STAGE}.bus.running, newest: {STAGE}.bus.mirror?.newest ?? 0,"
-                        f"session: {STAGE}.bus.session, "
-                        f"tokens: ({STAGE}.bus.mirror?.log ?? []).filter(e => e[0] === 'TokenSampled').length}})"
+                        f"session: {STAGE}.bus.session, log: {STAGE}.bus.mirror?.log ?? []}})"
                     )
-                    visitor.tokens += max(0, state["tokens"] - seen[i])
-                    seen[i] = state["tokens"]
+                    tokens = sum(event[0] == "TokenSampled" for event in state["log"])
+                    visitor.tokens += max(0, tokens - seen[i])
+                    seen[i] = tokens
                     if not state["running"]:
                         visitor.runs += 1
                         seen[i] = 0
                         page.click("#generate")
-                        page.wait_for_timeout(150)
+                        page.wait_for_function(f"{STAGE}.bus.running", timeout=20_000)
                     elif state["newest"] > 2:
                         step = watcher.predict(session=state["session"], api_name="/state")["step"]
                         visitor.behind.append(max(0, step - page.evaluate(f"{STAGE}.bus.mirror.newest")))
@@ -166,9 +166,9 @@ def drive(app: App, num: int, num_pages: int, seconds: float) -> None:
     firsts, lookups, behind = (
         [value for visitor in visitors for value in getattr(visitor, name)] for name in ("first", "lookups", "behind")
     )
+    least, best = min(equal), max(equal)
     print(
-        f"{num:8d} {len(pages):5d} {sum(rates):9.1f} {min(equal):7.2f} {max(equal):7.2f} "
-        f"{min(equal) / max(max(equal), 1e-9):8.2f}"
+        f"{num:8d} {len(pages):5d} {sum(rates):9.1f} {least:7.2f} {best:7.2f} {least / max(best, 1e-9):8.2f}"
         f"   {spread(firsts)}   {spread(lookups)}   {spread(behind, 0)}   {before / 2**20:6.0f} {max(memory):6.0f} {after:6.0f}"
         f"   {sum(sum(v.errors.values()) for v in visitors):6d}"
     )
