@@ -9,8 +9,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.fused_decoder import FusedDecoder
-from engine.model_loader import LoadedModel, longest_context, weight_bytes
+from engine.model_loader import LoadedModel, describe
 
 SHAPES: dict[str, dict[str, Any]] = {
     "SmolLM2-135M": {
@@ -37,26 +36,11 @@ def random_model(name: str, device: str = "cuda", dtype: torch.dtype = torch.bfl
             model = LlamaForCausalLM(config).eval().requires_grad_(False)
     finally:
         torch.set_default_dtype(before)
-    return LoadedModel(
-        model=model,
-        tokenizer=word_tokenizer(config.vocab_size),
-        name=f"{name} shape, random weights",
-        path="",
-        device=torch.device(device, 0) if device == "cuda" else torch.device(device),
-        dtype=dtype,
-        dtype_reason="A benchmark asked for it.",
-        num_layers=config.num_hidden_layers,
-        num_heads=config.num_attention_heads,
-        num_kv_heads=config.num_key_value_heads,
-        head_dim=config.head_dim,
-        vocab_size=config.vocab_size,
-        weight_bytes=weight_bytes(model),
-        packed_bytes=0,
-        max_model_len=longest_context(config),
-        eos_token_ids=frozenset(),
+    where = torch.device(device, 0) if device == "cuda" else torch.device(device)
+    return describe(
+        model, word_tokenizer(config.vocab_size), f"{name} shape, random weights", where, dtype, "A benchmark asked for it.",
         load_seconds=time.perf_counter() - started,
-        fused_decoder=FusedDecoder(model) if device == "cuda" else None,
-    )
+    )  # fmt: skip
 
 
 def word_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:

@@ -20,7 +20,7 @@ class EngineConfig:
     max_num_batched_tokens: tokens one forward pass may compute. max_model_len: longest prompt + output, None: the model's.
     watermark: share of the pool kept free when a waiting request is admitted, while others run.
     free_order: order in which a fresh pool hands out its blocks; "shuffled" (by `seed`) makes the indirection visible.
-    capture: keep q, k, v and the attention output of every token for exact lookups, up to `capture_bytes` on its device.
+    capture: keep every token's q, k, v and attention output for exact lookups, up to `capture_bytes` on the model's device.
     """
 
     block_size: int = 16

@@ -16,6 +16,7 @@ from engine.attention import PagedAttentionContext
 from engine.decode_inputs import DecodeInputs
 from engine.kv_cache import PagedKVCache
 from engine.model_loader import LoadedModel
+from engine.sampler import best_tokens, likeliest
 from engine.scheduler import ScheduledRequest
 from kernels.dispatch import make_writer
 from kernels.metadata import AttentionMetadata
@@ -62,9 +63,7 @@ class DecodeGraphs:
         step = self._pass_for(inputs, lengths, capture)
         step.replay()
         captured = step.rows[:, : len(plan)].clone() if capture else None  # the next replay writes over it
-        best, finite = step.answer.to("cpu").tolist()  # the wait
-        tokens = [token if ok else None for token, ok in zip(best, finite, strict=True)]
-        return DecodeResult(step.logits[: len(plan)], tokens[: len(plan)], captured)
+        return DecodeResult(step.logits[: len(plan)], likeliest(step.best)[: len(plan)], captured)
 
     def _inputs_for(self, count: int, blocks: int) -> DecodeInputs:
         size = next(size for size in SIZES if size >= count)
@@ -95,16 +94,16 @@ class DecodeGraphs:
 
 
 class _Pass:
-    """One kind of decode pass and what it leaves behind: rows, logits, and answer [2, size]: best token, is it finite."""
+    """One kind of decode pass and what it leaves behind: rows, logits, and best [2, size] (`best_tokens`)."""
 
     def __init__(self, owner: DecodeGraphs, inputs: DecodeInputs, attention: DecodeGraphAttention, capture: bool) -> None:
         m = owner.model
         self.owner, self.inputs, self.attention = owner, inputs, attention
         heads = 2 * m.num_heads + 2 * m.num_kv_heads
-        layers = m.num_layers if capture or m.fused_decoder is None else 1
+        layers = m.num_layers if capture else 1
         self.rows = torch.zeros((layers, inputs.size, heads, m.head_dim), dtype=m.dtype, device=m.device)
         self.capture = capture
-        self.logits = self.answer = torch.empty(0)
+        self.logits = self.best = torch.empty(0)
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def replay(self) -> None:
@@ -136,9 +135,7 @@ class _Pass:
         self.attention.plan()
         fused = self.owner.model.fused_decoder
         logits = self._modules() if fused is None else self._fused(fused)
-        best = logits.argmax(dim=-1)  # NaN counts as the largest
-        finite = logits.gather(1, best[:, None]).flatten().isfinite()
-        self.logits, self.answer = logits, torch.stack((best, finite.long()))
+        self.logits, self.best = logits, best_tokens(logits)
 
     def _fused(self, fused: FusedDecoder) -> torch.Tensor:
         cache, inputs = self.owner.kv_cache, self.inputs

@@ -91,14 +91,35 @@ def load_model(
         report(0.65, f"Loading {source.name} in {str(chosen_dtype).removeprefix('torch.')} on {chosen_device}.")
         model, tokenizer = _read(source, path, chosen_device, chosen_dtype)
     packed_bytes = speed_up_linears(model)
+    loaded = describe(
+        model, tokenizer, source.name, chosen_device, chosen_dtype, dtype_reason,
+        path=path, packed_bytes=packed_bytes, load_seconds=time.perf_counter() - started,
+    )  # fmt: skip
+    report(1.0, f"{loaded.name} is loaded ({loaded.load_seconds:.1f} s).")
+    return loaded
+
+
+def describe(
+    model: Any,
+    tokenizer: Any,
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    dtype_reason: str,
+    *,
+    path: str = "",
+    packed_bytes: int = 0,
+    load_seconds: float = 0.0,
+) -> LoadedModel:
+    """What the engine needs to know of a transformers model that stands on `device`, read off its config and weights."""
     config = model.config
-    loaded = LoadedModel(
+    return LoadedModel(
         model=model,
         tokenizer=tokenizer,
-        name=source.name,
+        name=name,
         path=path,
-        device=chosen_device,
-        dtype=chosen_dtype,
+        device=device,
+        dtype=dtype,
         dtype_reason=dtype_reason,
         num_layers=config.num_hidden_layers,
         num_heads=config.num_attention_heads,
@@ -109,11 +130,9 @@ def load_model(
         packed_bytes=packed_bytes,
         max_model_len=longest_context(config),
         eos_token_ids=eos_token_ids(model, tokenizer),
-        load_seconds=time.perf_counter() - started,
-        fused_decoder=FusedDecoder(model) if chosen_device.type == "cuda" and not obstacle(model) else None,
+        load_seconds=load_seconds,
+        fused_decoder=FusedDecoder(model) if device.type == "cuda" and not obstacle(model) else None,
     )
-    report(1.0, f"{loaded.name} is loaded ({loaded.load_seconds:.1f} s).")
-    return loaded
 
 
 def choose_device(device: str = "auto") -> torch.device:

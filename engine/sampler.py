@@ -36,7 +36,7 @@ class Sampler:
 
         a logit is NaN or +inf, or all are -inf. best: the likeliest token of each, None likewise, where it is known already.
         """
-        chosen = list(likeliest(logits) if best is None else best)
+        chosen = list(likeliest(best_tokens(logits)) if best is None else best)
         drawn: dict[int, torch.Tensor] = {}
         for row, request in enumerate(requests):
             if chosen[row] is not None and not _is_greedy(request.params):
@@ -70,11 +70,16 @@ class Sampler:
         return scores.softmax(dim=-1).div_(torch.empty_like(scores).exponential_(generator=generator)).argmax()
 
 
-def likeliest(logits: torch.Tensor) -> list[int | None]:
-    """The best token of each row of logits [n, vocab]; None where it is not finite."""
-    greedy = logits.argmax(dim=-1)  # NaN counts as the largest
-    usable = logits.gather(1, greedy[:, None]).flatten().isfinite()
-    return [token_id if ok else None for token_id, ok in zip(greedy.tolist(), usable.tolist(), strict=True)]
+def best_tokens(logits: torch.Tensor) -> torch.Tensor:
+    """[2, n] int64 on the device of logits [n, vocab]: the best token of each row, and 1 where its logit is finite."""
+    best = logits.argmax(dim=-1)  # NaN counts as the largest
+    return torch.stack((best, logits.gather(1, best[:, None]).flatten().isfinite().long()))
+
+
+def likeliest(best: torch.Tensor) -> list[int | None]:
+    """What `best_tokens` found, for the host: None where the best logit is not finite. Waits for the device."""
+    token_ids, finite = best.tolist()
+    return [token_id if ok else None for token_id, ok in zip(token_ids, finite, strict=True)]
 
 
 def logprobs_of(logits: torch.Tensor, token_id: int, num_top: int) -> TokenLogprobs:

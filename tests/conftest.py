@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from engine.model_loader import LoadedModel, eos_token_ids, load_model, longest_context, weight_bytes
+from engine.model_loader import LoadedModel, describe, load_model
 
 TINY_TEMPLATE = (
     "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
@@ -74,26 +74,7 @@ def tiny_llama(seed: int = 0, **changes) -> LoadedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config).float().eval().requires_grad_(False)
-    tokenizer = byte_tokenizer()
-    return LoadedModel(
-        model=model,
-        tokenizer=tokenizer,
-        name="tiny-random-llama",
-        path="",
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        dtype_reason="A test asked for it.",
-        num_layers=config.num_hidden_layers,
-        num_heads=config.num_attention_heads,
-        num_kv_heads=config.num_key_value_heads,
-        head_dim=config.head_dim,
-        vocab_size=config.vocab_size,
-        weight_bytes=weight_bytes(model),
-        packed_bytes=0,
-        max_model_len=longest_context(config),
-        eos_token_ids=eos_token_ids(model, tokenizer),
-        load_seconds=0.0,
-    )
+    return describe(model, byte_tokenizer(), "tiny-random-llama", torch.device("cpu"), torch.float32, "A test asked for it.")
 
 
 @pytest.fixture(scope="session")
