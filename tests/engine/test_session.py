@@ -249,11 +249,16 @@ def test_the_engine_of_other_settings_dies_at_once(tiny: LoadedModel) -> None:
     assert old() is None and pool() is None
 
 
-def test_a_run_that_waits_tells_its_place_and_then_its_events(tiny: LoadedModel) -> None:
-    turns = Turns(max_running=1, turn_seconds=1e9)
+def busy_and_next(tiny: LoadedModel, turns: Turns) -> tuple[Session, Session]:
+    """One session whose long run has the only place, and another beside it."""
     first, second = Session(turns=turns), Session(turns=turns)
     first.begin(tiny, settings("hello", max_tokens=400))
     first.start()
+    return first, second
+
+
+def test_a_run_that_waits_tells_its_place_and_then_its_events(tiny: LoadedModel) -> None:
+    first, second = busy_and_next(tiny, Turns(max_running=1, turn_seconds=1e9))
     second.begin(tiny, settings("hello", max_tokens=3))
     second.start()
     assert second.place == 1 and second.running
@@ -268,10 +273,7 @@ def test_a_run_that_waits_tells_its_place_and_then_its_events(tiny: LoadedModel)
 
 
 def test_stopping_a_run_that_waits_needs_no_turn(tiny: LoadedModel) -> None:
-    turns = Turns(max_running=1, turn_seconds=1e9)
-    first, second = Session(turns=turns), Session(turns=turns)
-    first.begin(tiny, settings("hello", max_tokens=400))
-    first.start()
+    first, second = busy_and_next(tiny, Turns(max_running=1, turn_seconds=1e9))
     second.begin(tiny, settings("hello"))
     second.start()
     second.stop()
@@ -281,10 +283,7 @@ def test_stopping_a_run_that_waits_needs_no_turn(tiny: LoadedModel) -> None:
 
 
 def test_a_run_refused_by_a_full_queue_is_over(tiny: LoadedModel) -> None:
-    turns = Turns(max_running=1, max_waiting=0)
-    first, second = Session(turns=turns), Session(turns=turns)
-    first.begin(tiny, settings("hello", max_tokens=400))
-    first.start()
+    first, second = busy_and_next(tiny, Turns(max_running=1, max_waiting=0))
     second.begin(tiny, settings("hello"))
     with pytest.raises(RequestError, match="queue is full"):
         second.start()
