@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.viz.fake_run import HEADER
 from viz import deltas
@@ -481,3 +482,19 @@ def test_a_large_pool_repainted_block_by_block_is_the_picture_painted_at_once(op
         }"""
     )
     assert differing == [0, True, True]
+
+
+def test_the_pool_is_seen_once_and_the_figures_own_picture_follows_it(open_page):
+    page = open_page()
+    run(page, "mid:72")
+    page.evaluate(f"{STAGE}.seek(41)")  # the notice takes a line from the pool's height
+    page.wait_for_selector(".notice:not([hidden])")
+    page.wait_for_function(
+        """() => {
+          const { pool } = document.querySelector('.stage').pagewalk, image = pool.div.querySelector('.imagelayer image');
+          const now = pool.canvas.toDataURL(), href = image.getAttributeNS('http://www.w3.org/1999/xlink', 'href');
+          return !pool.busy && !pool.encoding && href === now && pool.div.data[0].source === now;
+        }"""
+    )
+    assert page.evaluate("getComputedStyle(document.querySelector('.pool .imagelayer image')).visibility") == "hidden"
+    expect(page.locator(".poolwrap > canvas.picture")).to_be_visible()

@@ -170,6 +170,7 @@ export class PoolPane {
     const done = window.Plotly.update(this.div, { x0: [v.x0 + dx / 2], dx: [dx], y0: [v.y0 + dy / 2], dy: [dy] }, layout, [0]);
     done.catch(() => {}).then(() => {
       this.busy = false;
+      this.#swap();                        // Plotly has put back the picture that it knew when the update began
       if (this.again) { const args = this.again; this.again = null; this.draw(...args); }
     });
   }
@@ -193,7 +194,7 @@ export class PoolPane {
   // The same window, a new picture: swap the href of the <image> that Plotly made (a restyle costs ten times as much).
   #swap() {
     const node = this.div.querySelector('.imagelayer image');
-    if (!node) return;
+    if (!node || !this.url) return;
     if (node.getAttributeNS(XLINK, 'href') !== this.url) node.setAttributeNS(XLINK, 'href', this.url);
     this.div.data[0].source = this.div._fullData[0].source = this.url;
   }
