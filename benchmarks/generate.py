@@ -24,11 +24,11 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from benchmarks.bandwidth import Timer, read_ceiling
 from benchmarks.random_model import random_model
 from engine import Engine, EngineConfig, SamplingParams
 from engine.attention import register
 from engine.model_loader import LoadedModel
+from kernels.bandwidth import Timer, read_ceiling
 
 PROMPT_TOKENS = 64
 

@@ -171,6 +171,18 @@ def test_it_has_its_size_when_its_tab_is_first_opened(open_page: OpenPage, dark:
     assert ink == ("#FFFFFF" if dark else "#0B0D12")
 
 
+def test_the_pool_follows_the_size_of_the_window(open_page: OpenPage) -> None:
+    page = open_page()
+    open_worked(page)
+    page.keyboard.press("End")
+    settle(page, 6)
+    page.set_viewport_size(PHONE)
+    page.wait_for_function(f"{WORKED}.pool.g.w < 390 && {WORKED}.settled")
+    canvas, pool = (page.locator(f".wstage .poolwrap {part}").bounding_box() for part in ("canvas.picture", ".pool"))
+    assert canvas and pool
+    assert abs(canvas["width"] - pool["width"]) < 1 and canvas["x"] + canvas["width"] <= 390
+
+
 def test_a_link_opens_the_tab(open_page: OpenPage) -> None:
     page = open_page(path="?tab=worked")
     settle(page, 1)

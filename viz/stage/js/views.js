@@ -37,7 +37,7 @@ export function questionFor(view, scene, width) {
 
 export class Views {
   constructor(root, { usage, ask, onChange, onPick, onHover }) {
-    Object.assign(this, { root, usage, ask, onChange, turn: 0, flying: false, timer: 0, lastAsk: -Infinity, cost: 0 });
+    Object.assign(this, { root, usage, ask, onChange, turn: 0, flying: false, live: false, timer: 0, lastAsk: -Infinity, cost: 0 });
     const find = name => root.querySelector(`.time .${name}`);
     [this.div, this.key, this.say, this.hint, this.chart] = ['viewplot', 'viewkey', 'viewsay', 'hint', 'chart'].map(find);
     this.tabs = new ViewTabs(find('views'), VIEWS, name => this.choose(name));
@@ -46,7 +46,8 @@ export class Views {
     this.choose('blocks');
   }
 
-  get busy() { return this.flying || this.timer > 0; }
+  // Something that a person asked for is not drawn yet; the next look at a run that goes on is not that.
+  get busy() { return this.flying || (this.timer > 0 && !(this.live && this.answer)); }
 
   choose(name) {
     if (this.view?.name === name) return;
@@ -90,6 +91,7 @@ export class Views {
 
   #inquire(question, live) {
     const { changes } = question;
+    this.live = live;
     if (changes === this.have || changes === this.wanted || this.flying) return;
     this.wanted = changes;
     clearTimeout(this.timer);

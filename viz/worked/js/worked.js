@@ -159,6 +159,7 @@ class Worked {
   #frame() {
     if (this.loading || !this.root.clientWidth) return;
     const { root, step, skin, at } = this;
+    this.pool.measure();
     this.list.forEach((li, i) => { li.classList.toggle('later', i + 1 > step); setAttr(li, 'aria-current', i + 1 === step ? 'step' : null); });
     this.proof.style.visibility = step < STEPS ? 'hidden' : '';
     setText(root.querySelector('.wnav .at'), `Step ${step} of ${STEPS}`);
