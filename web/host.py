@@ -213,7 +213,7 @@ class Host:
         session, shipped = str(data.get("session", "")), data.get("recording")
         try:
             if self.store.knows(session):
-                return view(shown_by(self.store.by_token(session)), data)
+                return view(shown_by(self.store.by_token(session), data.get("run")), data)
             if shipped:
                 trace = self.recordings.get(str(shipped)).trace
                 return view(Source(trace, lambda *at: look_up(trace, *at).to_dict()), data)

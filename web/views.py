@@ -63,8 +63,12 @@ def view(source: Source, question: Any) -> dict[str, Any]:
     return {"ok": True, "figure": json.loads(figure.to_json()), "caption": figure.layout.meta["caption"]}
 
 
-def shown_by(session: Session) -> Source:
-    """What the session shows: a recording, or its own run. Raises PagewalkError, saying why there is nothing."""
+def shown_by(session: Session, run: Any) -> Source:
+    """What the session shows, if that is `run`: a recording, or its own run. Raises PagewalkError, saying why there is nothing."""
+    if session.trace is None:
+        raise ViewProblem("This session has no run yet. Press Generate.")
+    if run != session.run_id:
+        raise ViewProblem("This run is not kept any more. Press Generate for a new one.")
     if session.recording is not None:
 
         def lookup(request_id: str, query: int, key: int, layer: int, head: int) -> Mapping[str, Any]:

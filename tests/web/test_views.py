@@ -7,15 +7,17 @@ import json
 import pytest
 
 from engine import Engine, EngineConfig, SamplingParams, Trace
+from engine.lookup import look_up
+from engine.run_settings import RunSettings
 from engine.session import Session
-from web.views import VIEWS, Source, of_session, source_of, view
+from web.views import VIEWS, Source, ViewProblem, shown_by, source_of, view
 
 
 @pytest.fixture(scope="module")
 def source(tiny) -> Source:
     engine = Engine(tiny, EngineConfig(block_size=4, num_blocks=16, max_num_batched_tokens=16))
     engine.generate(["Hello <b>", "Hello $x$ and more"], SamplingParams(max_tokens=9, ignore_eos=True))
-    return source_of(engine.trace, engine)
+    return source_of(engine)
 
 
 def question(**changes):
@@ -98,7 +100,8 @@ def test_a_bad_question_gets_a_sentence(source, asked, reason):
 @pytest.mark.parametrize("name", list(VIEWS))
 def test_a_recording_has_the_same_views_without_an_engine(source, tmp_path, name):
     source.trace.save(tmp_path / "run.pagewalk")
-    recorded = source_of(Trace.load(tmp_path / "run.pagewalk"))
+    trace = Trace.load(tmp_path / "run.pagewalk")
+    recorded = Source(trace, lambda *at: look_up(trace, *at).to_dict())
     live, answer = view(source, question(view=name)), view(recorded, question(view=name))
     assert answer["ok"], answer
     if name != "memory":  # nobody knows how large the weights were
@@ -107,10 +110,13 @@ def test_a_recording_has_the_same_views_without_an_engine(source, tmp_path, name
 
 def test_a_session_answers_for_the_run_that_the_page_shows_only(tiny):
     session = Session()
-    assert of_session(session, question(view="pool", run="r"))["reason"] == "This session has no run yet. Press Generate."
-    session.engine, session.run_id = Engine(tiny, EngineConfig(block_size=4, num_blocks=8)), "r"
-    session.engine.generate(["Hello"], SamplingParams(max_tokens=7, ignore_eos=True))
-    assert of_session(session, question(view="pool", run="r"))["ok"]
+    with pytest.raises(ViewProblem, match="This session has no run yet"):
+        shown_by(session, "")
+    params = SamplingParams(max_tokens=7, ignore_eos=True)
+    session.begin(tiny, RunSettings(["Hello"], EngineConfig(block_size=4, num_blocks=8), params))
+    session.start()
+    assert list(session.updates(0.0))
+    assert view(shown_by(session, session.run_id), question(view="pool"))["ok"]
     for other in ("q", None, ["r"]):
-        assert of_session(session, question(view="pool", run=other))["reason"].startswith("This run is not kept any more.")
-    assert of_session(session, "not a question")["ok"] is False
+        with pytest.raises(ViewProblem, match="This run is not kept any more"):
+            shown_by(session, other)
