@@ -76,7 +76,7 @@ def views(page: Page) -> list[tuple[str, list[str]]]:
     expect(page.locator(".quiz")).to_be_visible()
     seen.append(("predict", serious(page)))
     page.keyboard.press("Escape")
-    page.locator(".time-head >> text=Keys").click()
+    page.keyboard.press("?")
     expect(page.locator(".keybox")).to_be_visible()
     seen.append(("keys", serious(page)))
     page.keyboard.press("Escape")
@@ -173,7 +173,8 @@ def test_a_visit_with_the_keyboard_alone(open_page: OpenPage) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("End")
     page.keyboard.press("Enter")
-    page.wait_for_function(f"{STAGE}.state.step <= 1")
+    page.wait_for_function(f"{STAGE}.state.step <= 1 && {STAGE}.settled")
+    assert page.evaluate("document.activeElement.matches('.events .ev')")  # rows went; the focus did not
     tab_to(page, ".scrub", back=True)
     page.keyboard.press("End")
     page.keyboard.press("ArrowLeft")

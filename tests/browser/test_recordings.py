@@ -153,7 +153,7 @@ def test_a_link_restores_the_view_it_was_copied_from(open_page: OpenPage) -> Non
     page = open_page()
     page.evaluate(f"{STAGE}.open({{ example: 'preemption', step: 40, request: 'C', position: 17, layer: 14, head: 7 }})")
     page.evaluate("navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve() }")
-    page.locator('[data-action="link"]').click()
+    share(page, "link")
     expect(page.locator('[data-action="link"]')).to_have_text("Copied")
     link = page.evaluate("window.copied")
     assert link.endswith("?example=preemption&seed=1&step=40&tok=C%3A17&layer=14&head=7")
@@ -192,14 +192,14 @@ def test_an_own_run_has_no_link_but_a_file(open_page: OpenPage, tmp_path: Path) 
     page.locator("#prompt textarea, #prompt input").first.fill("A run of my own")
     page.click("#generate")
     wait(page, "$.bus.running && !$.bus.header.recording && $.bus.mirror.newest > 3", 60)
-    page.locator('[data-action="link"]').click()
+    share(page, "link")
     expect(page.locator('[data-action="link"]')).to_have_text("Own run: use Export")
     with page.expect_download() as running:  # while it goes on
-        page.locator('[data-action="export"]').click()
+        share(page, "export")
     running.value.save_as(tmp_path / "running.pagewalk")
     wait(page, "!$.bus.running && $.settled", 60)
     with page.expect_download() as whole:
-        page.locator('[data-action="export"]').click()
+        share(page, "export")
     path = tmp_path / whole.value.suggested_filename
     whole.value.save_as(path)
     picture = page.evaluate(PICTURE)
@@ -219,9 +219,15 @@ def test_an_own_run_has_no_link_but_a_file(open_page: OpenPage, tmp_path: Path) 
     assert 0 < len(part) < len(log) and part == log[: len(part)]
 
 
+def share(page: Page, name: str) -> None:
+    if page.locator(".time .savemenu").is_hidden():  # "Copied" leaves it open
+        page.click(".time .save > button")
+    page.click(f'[data-action="{name}"]')
+
+
 def import_file(page: Page, path: Path) -> None:
     with page.expect_file_chooser() as chooser:
-        page.locator('[data-action="import"]').click()
+        share(page, "import")
     chooser.value.set_files(path)
 
 
@@ -344,6 +350,7 @@ def test_a_reload_comes_back_to_the_recording(open_page: OpenPage) -> None:
 def test_a_phone_shows_the_recording_and_every_action(open_page: OpenPage) -> None:
     page = open_page(viewport={"width": 390, "height": 844})
     shows(page, "first")
+    page.click(".time .save > button")
     for name in ("export", "import", "link"):
         expect(page.locator(f'[data-action="{name}"]')).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -341,6 +341,9 @@ def test_the_save_menu_is_a_menu(open_page):
     page.keyboard.press("Enter")
     assert button.get_attribute("aria-expanded") == "true"
     assert page.evaluate("document.activeElement.dataset.format") == "png"
+    menu = page.locator(".time .savemenu").bounding_box()
+    stage = page.locator("#stage .stage").bounding_box()
+    assert menu and stage and menu["y"] + menu["height"] <= stage["y"] + stage["height"]  # none of it is cut off
     page.keyboard.press("ArrowDown")
     assert page.evaluate("document.activeElement.dataset.format") == "svg"
     page.keyboard.press("Escape")

@@ -1,7 +1,10 @@
 // What the dock's views and the save menus need of the Stage: what is shown now, and what picking and hovering a bar does.
 
 import { Views } from './views.js';
+import { act } from './actions.js';
 import { SaveMenu } from './save.js';
+
+const SHARE = [['link', 'Copy link to this view'], ['export', 'Export this recording'], ['import', 'Import a recording']];
 
 export class DockViews {
   constructor(stage, { setHover }) {
@@ -10,7 +13,10 @@ export class DockViews {
     this.ask = question => stage.server?.stage_view?.(question);
     this.views = new Views(root, { usage: stage.usage, ask: this.ask, onChange: () => stage.resize(), onPick: what => this.#pick(what), onHover: what => this.#hover(what) });
     new SaveMenu(poolBox, { label: 'Save the pool as a figure', onProblem, figure: () => this.#poolFigure() });
-    new SaveMenu(dockBox, { label: 'Save this figure', onProblem, figure: () => this.#dockFigure() });
+    new SaveMenu(dockBox, {
+      label: 'Share this view, or save its figure', text: 'Share', onProblem, figure: () => this.#dockFigure(),
+      actions: SHARE.filter(([name]) => stage.props.actions?.includes(name)), onAction: (name, button) => { act(stage, name, button); return name === 'link'; },
+    });
   }
 
   get busy() { return this.views.busy; }

@@ -17,10 +17,12 @@ export class EventsPane {
     const end = story.upTo(step), last = story.entries[end - 1], signature = `${end} ${step} ${last ? last.what : ''}`;
     if (signature === this.signature) return;
     this.signature = signature;
-    const entries = story.entries.slice(Math.max(0, end - SHOWN), end).reverse();
+    const focused = this.list.contains(document.activeElement), entries = story.entries.slice(Math.max(0, end - SHOWN), end).reverse();
     while (this.list.children.length > entries.length) this.list.lastChild.remove();
     entries.forEach((entry, i) => this.#fill(this.list.children[i] ?? this.list.appendChild(blank()), entry, step));
-    if (this.list.firstChild) this.list.firstChild.firstChild.tabIndex = 0;
+    const first = this.list.firstChild?.firstChild;
+    if (first) first.tabIndex = 0;
+    if (focused && !this.list.contains(document.activeElement)) first?.focus();   // its row is not shown any more
   }
 
   // One tab stop for the list, the newest event; up and down move in it.

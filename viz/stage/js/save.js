@@ -1,5 +1,6 @@
 // "Save": the figure that a pane shows as PNG, SVG or one HTML file with plotly.js and the data in it. The menu is a button that
-// opens three; Esc and leaving it close it. What stands in a figure is data: it goes into the file as JSON.
+// opens a list, the dock's with what the app offers of a run (link, export, import) above; Esc and leaving it close it. What stands
+// in a figure is data: it goes into the file as JSON.
 
 import { h, icon, setAttr } from './dom.js';
 
@@ -8,14 +9,19 @@ const SIZE = { width: 1280, height: 640 };
 
 export class SaveMenu {
   // figure(): a promise of { figure: {data, layout}, name }, or of { reason }.
-  constructor(host, { label, figure, onProblem }) {
-    Object.assign(this, { figure, onProblem });
-    this.button = h('button', 'btn small ghost', [icon('save'), h('span', '', 'Save')], { type: 'button', 'aria-haspopup': 'menu', 'aria-expanded': 'false', 'aria-label': label, title: label });
-    this.menu = h('div', 'savemenu', FORMATS.map(([format, text]) => h('button', '', text, { type: 'button', role: 'menuitem', 'data-format': format, tabindex: -1 })), { role: 'menu', 'aria-label': label, hidden: '' });
+  // actions: [[name, text]] in front of the formats; onAction(name, button), and a true answer leaves the menu open.
+  constructor(host, { label, text = 'Save', figure, onProblem, actions = [], onAction }) {
+    Object.assign(this, { figure, onProblem, onAction });
+    this.button = h('button', 'btn small ghost', [icon('save'), h('span', '', text)], { type: 'button', 'aria-haspopup': 'menu', 'aria-expanded': 'false', 'aria-label': label, title: label });
+    const item = (kind, name, words) => h('button', '', words, { type: 'button', role: 'menuitem', [`data-${kind}`]: name, tabindex: -1 });
+    this.menu = h('div', 'savemenu', [
+      ...actions.map(([name, words]) => item('action', name, words)), actions.length ? h('div', 'rule', '', { role: 'separator' }) : '', ...FORMATS.map(([format, words]) => item('format', format, words)),
+    ], { role: 'menu', 'aria-label': label, hidden: '' });
+    this.items = [...this.menu.querySelectorAll('[role="menuitem"]')];
     host.classList.add('save');
     host.replaceChildren(this.button, this.menu);
     this.button.addEventListener('click', () => this.#open(this.menu.hidden));
-    this.menu.addEventListener('click', event => { const item = event.target.closest('[data-format]'); if (item) { this.#open(false); this.button.focus(); this.save(item.dataset.format); } });
+    this.menu.addEventListener('click', event => this.#choose(event.target.closest('[role="menuitem"]')));
     host.addEventListener('keydown', event => this.#key(event));
     host.addEventListener('focusout', event => { if (!host.contains(event.relatedTarget)) this.#open(false); });
   }
@@ -23,12 +29,21 @@ export class SaveMenu {
   #open(open) {
     this.menu.hidden = !open;
     setAttr(this.button, 'aria-expanded', String(open));
-    if (open) this.menu.firstChild.focus();
+    if (open) this.items[0].focus();
+  }
+
+  #choose(item) {
+    if (!item) return;
+    const { action, format } = item.dataset;
+    if (action && this.onAction(action, item)) return;
+    this.#open(false);
+    this.button.focus();
+    if (format) this.save(format);
   }
 
   #key(event) {
     if (this.menu.hidden) return;
-    const items = [...this.menu.children], at = items.indexOf(document.activeElement), by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const { items } = this, at = items.indexOf(document.activeElement), by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (by) items[(at + by + items.length) % items.length].focus();
     else if (event.key === 'Escape') { this.#open(false); this.button.focus(); }
     else return;

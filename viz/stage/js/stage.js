@@ -62,7 +62,7 @@ class Stage {
     this.events = new EventsPane(root, { onSeek: seek });
     this.transport = new Transport(root, {
       onButton: name => this.#transport(name), onAction: (name, button) => this.learn.act(name) || act(this, name, button),
-      onPace: pace => { this.clock.pace = pace; this.schedule(); }, actions: [...(this.props.actions ?? []), ...LEARN_ACTIONS],
+      onPace: pace => { this.clock.pace = pace; this.schedule(); }, actions: LEARN_ACTIONS,
     });
     this.notice = new Notice(root, {
       onNewest: () => this.newest(), onSeek: seek, onOthers: () => openList('examples'), onOwn: pressGenerate,

@@ -7,7 +7,7 @@ const BUTTONS = [
   ['first', 'First step', false], ['before', 'Event before  {', false], ['prev', 'Back one step  [', false], ['play', 'Play or pause  space', true],
   ['next', 'Forward one step  ]', false], ['after', 'Next event  }', false], ['last', 'Newest step', false],
 ];
-const ACTIONS = { export: 'Export', import: 'Import', link: 'Copy link', tour: 'Tour', ask: 'Ask', predict: 'Predict' };
+const ACTIONS = { tour: 'Tour', ask: 'Ask', predict: 'Predict' };
 
 export class Transport {
   constructor(root, { onButton, onAction, onPace, actions }) {
@@ -27,9 +27,9 @@ export class Transport {
       button.addEventListener('click', () => onAction(a, button));
       return button;
     })]);
-    const keys = h('button', 'btn small ghost', 'Keys', { type: 'button', 'aria-label': 'List of keys' });
+    const keys = h('button', 'btn small ghost keys', '?', { type: 'button', 'aria-label': 'List of keys', title: 'Keys  ?' });
     keys.addEventListener('click', () => onAction('keys', keys));
-    right.append(keys);
+    right.append(keys, h('span', 'savebox'));
     this.host.append(right);
   }
 

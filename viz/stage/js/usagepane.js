@@ -138,7 +138,8 @@ export class UsagePane {
       if (by === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
       event.preventDefault();
       event.stopPropagation();
-      onSeek(Math.max(0, Math.min(this.newest ?? 0, (this.step ?? 0) + by)));
+      this.step = Math.max(0, Math.min(this.newest ?? 0, (this.step ?? 0) + by));   // at once: the next key may come before the next drawing
+      onSeek(this.step);
     });
   }
 }
