@@ -112,6 +112,7 @@ def test_the_tour_moves_the_view_says_its_numbers_and_gives_the_focus_back(open_
 
 def test_the_tour_can_be_taken_from_the_empty_lookup_and_left_with_its_close_button(open_page):  # noqa: F811
     page = open_page()
+    give_recordings(page, {})
     run(page, "mid:72")
     page.click("text=Take the tour")
     guide_is_open(page)
@@ -181,6 +182,7 @@ def test_on_a_phone_the_card_stands_below_and_its_target_above_it(open_page, mes
 
 def test_a_token_that_is_markup_is_said_as_text(open_page):  # noqa: F811
     page = open_page()
+    give_recordings(page, {})
     run(page, "hostile:30")
     page.evaluate(f"{STAGE}.state.texts.get('A')[17] = '<img src=x onerror=alert(1)>'")
     page.locator("[data-action=tour]").click()
