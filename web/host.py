@@ -141,7 +141,7 @@ class Host:
             session = self.store.of_viewer(viewer_of(request))
             yield from self._prepare(session, values)
             yield self.snapshot(session)
-            run_id = session.run_id
+            run_id, said = session.run_id, None
             session.start()
             for update in session.updates(PACE):
                 if session.run_id != run_id:  # a recording was opened meanwhile
@@ -150,7 +150,7 @@ class Host:
                 if update.place:
                     said = deltas.notice("info", session.turns.sentence(update.place))
                 yield deltas.delta(run_id, session.num_updates, update.events, update.running, said)
-            yield deltas.end(run_id, session.num_updates)
+            yield deltas.end(run_id, session.num_updates, said)
         except PagewalkError as error:
             yield self._problem(session, error)
 
@@ -164,7 +164,7 @@ class Host:
             update = session.step_once()
             said = deltas.notice("bad", update.problem) if update.problem else None
             yield deltas.delta(session.run_id, session.num_updates, update.events, False, said)
-            yield deltas.end(session.run_id, session.num_updates)
+            yield deltas.end(session.run_id, session.num_updates, said)
         except PagewalkError as error:
             yield self._problem(session, error)
 

@@ -291,7 +291,7 @@ def test_other_recordings_opens_the_list_of_examples(open_page: OpenPage) -> Non
     page = open_page()
     shows(page, "first")
     page.get_by_role("button", name="Other recordings").click()
-    expect(page.get_by_role("option")).to_have_count(len(listed()) + 1)
+    expect(page.get_by_role("listbox").get_by_role("option")).to_have_count(len(listed()) + 1)
 
 
 def test_keys_and_buttons_go_from_event_to_event(open_page: OpenPage) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.test_stage import RANGES, STAGE, click_token, open_page, run, url, wait_answer  # noqa: F401
 
@@ -340,12 +341,17 @@ def test_the_save_menu_is_a_menu(open_page):
     button.focus()
     page.keyboard.press("Enter")
     assert button.get_attribute("aria-expanded") == "true"
-    assert page.evaluate("document.activeElement.dataset.format") == "png"
+    items = page.locator(".time .savemenu [role=menuitem]")
+    assert [item.inner_text() for item in items.all()][-3:] == ["PNG picture", "SVG drawing", "HTML, works offline"]
+    expect(items.first).to_be_focused()
     menu = page.locator(".time .savemenu").bounding_box()
     stage = page.locator("#stage .stage").bounding_box()
     assert menu and stage and menu["y"] + menu["height"] <= stage["y"] + stage["height"]  # none of it is cut off
     page.keyboard.press("ArrowDown")
-    assert page.evaluate("document.activeElement.dataset.format") == "svg"
+    expect(items.nth(1)).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(items.last).to_be_focused()
     page.keyboard.press("Escape")
     assert page.locator(".time .savemenu").is_hidden()
     assert page.evaluate("document.activeElement.getAttribute('aria-haspopup')") == "menu"

@@ -37,8 +37,9 @@ test('an end is idempotent, and one whose count differs asks again', () => {
   b.receive({ kind: 'end', run: 'r', n: 0, running: false });
   assert.equal(b.running, false);
   assert.deepEqual(seen.gaps, []);
-  b.receive({ kind: 'end', run: 'r', n: 4, running: false });
+  b.receive({ kind: 'end', run: 'r', n: 4, running: false, notice: { level: 'bad', text: 'The host is restarting.' } });
   assert.deepEqual(seen.gaps, [0]);
+  assert.equal(b.notice.text, 'The host is restarting.');     // nobody may be there to be asked
 });
 
 test('a delta of another run asks for a snapshot of it', () => {

@@ -114,9 +114,9 @@ export class Bus {
       this.#say(message);
       this.onAppend();
     } else if (kind === 'end') {
+      if (message.run === this.run) this.#say(message);      // whatever was lost, and even if nobody answers any more
       if (message.run !== this.run || message.n !== this.n) return this.onGap(this.n);
       this.running = false;
-      this.#say(message);
       this.onAppend();
     } else if (kind === 'loading') {
       this.onAppend();
