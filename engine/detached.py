@@ -28,7 +28,7 @@ from engine.config import EngineConfig, SamplingParams
 from engine.detokenizer import TokenPieces
 from engine.engine import Engine, RequestOutput, StepOutput, StepTimings, letters
 from engine.errors import PagewalkError, RequestError
-from engine.events import BlockFreed, Event, RequestAdded, RequestFinished, TokenSampled
+from engine.events import BlockFreed, Event, RequestAdded, RequestFinished, SlotsWritten, TokenSampled
 from engine.lookup import Lookup, look_up
 from engine.model_loader import LoadedModel, encode_prompt
 from engine.scheduler import Scheduler
@@ -94,7 +94,7 @@ class CaptureLog(Capture):
         super().__init__(num_heads, num_kv_heads, 0)
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
-    def add(self, step: int, rows: torch.Tensor, owners: Iterable[tuple[str, int, int] | None]) -> None:
+    def add(self, step: int, rows: torch.Tensor, owners: Sequence[SlotsWritten | int]) -> None:
         self.calls.append(("add", (step, PlainTensor.of(rows), list(owners))))
 
     def link(self, step: int, request_id: str, positions: Sequence[int], slots: Sequence[int]) -> None:

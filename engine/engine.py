@@ -31,7 +31,7 @@ from engine.model_loader import LoadedModel, encode_prompt
 from engine.model_runner import ModelRunner
 from engine.request import Request, RequestStatus, TokenLogprobs
 from engine.sampler import Sampler, logprobs_of
-from engine.scheduler import ScheduledRequest, Scheduler
+from engine.scheduler import Scheduler
 from engine.trace import Trace, TraceHeader
 from engine.version import VERSION
 
@@ -259,11 +259,13 @@ class Engine:
         result = self.runner.execute(plan, capture=self.capture is not None)
         computed = time.perf_counter()
         with self.lock:
-            if self.capture is not None and result.captured is not None:
-                self.capture.add(self.step_count, result.captured, _owners(plan))
-                self.capture.scales = result.scales
             live = [item for item in plan if item.request.status is RequestStatus.RUNNING]  # the others were stopped meanwhile
-            self.scheduler.commit(live)
+            written = self.scheduler.commit(live)
+            if self.capture is not None and result.captured is not None:
+                mine = {event.request_id: event for event in written}
+                owners = [mine.get(item.request.request_id, item.num_tokens) for item in plan]
+                self.capture.add(self.step_count, result.captured, owners)
+                self.capture.scales = result.scales
             sampling: list[Request] = []
             rows: list[int] = []
             for row, request in enumerate(item.request for item in plan if item.samples):
@@ -454,15 +456,3 @@ def letters(number: int) -> str:
         number, rest = divmod(number - 1, 26)
         name = chr(ord("A") + rest) + name
     return name
-
-
-def _owners(plan: list[ScheduledRequest]) -> list[tuple[str, int, int] | None]:
-    """(request, position, slot) of each row of the pass; None where the request was stopped meanwhile."""
-    owners: list[tuple[str, int, int] | None] = []
-    for item in plan:
-        if item.request.status is not RequestStatus.RUNNING:
-            owners += [None] * item.num_tokens
-            continue
-        slots = item.request.block_table.slots(item.start, item.stop)
-        owners += [(item.request.request_id, item.start + i, slot) for i, slot in enumerate(slots)]
-    return owners
