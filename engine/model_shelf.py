@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import threading
@@ -83,6 +84,8 @@ class ModelShelf:
 
         try:
             loading.model = load_model(name, self._device, self._dtype, progress)
+            gc.collect()
+            gc.freeze()  # libraries and model stay: walking over them again would stop every visitor's run for a while
         except PagewalkError as error:
             loading.problem = without_paths(str(error)) if self._discreet else str(error)
             log.warning("a model could not be loaded: %s", error)
