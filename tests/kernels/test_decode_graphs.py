@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import random
 
 import pytest
@@ -12,6 +13,7 @@ from engine.config import EngineConfig, SamplingParams
 from engine.engine import Engine
 from engine.fused_decoder import FusedDecoder, obstacle
 from engine.model_loader import LoadedModel
+from kernels.decode_plan import Cut
 from tests.conftest import tiny_llama
 
 pytestmark = [
@@ -19,6 +21,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
 ]
 PROMPTS = ["a", "Eleven letters and more than one block of five", "b" * 21]
+LONG = "Longer than a sequence that is never cut. " * 4
+
+
+@pytest.fixture(autouse=True)
+def _few_programs(monkeypatch):
+    """Products of one row in large tiles: an interpreted program takes its time, however little it does."""
+    gemv = importlib.import_module("kernels.gemv")
+    monkeypatch.setattr(gemv, "shape_for", lambda n, k, norm: gemv.GemvShape(32, 64))
 
 
 def fused(**changes) -> LoadedModel:
@@ -38,13 +48,28 @@ def run(model: LoadedModel, backend: str, params: SamplingParams, prompts=PROMPT
     return engine, [engine.output(name).token_ids for name in engine.requests]
 
 
-@pytest.mark.parametrize("changes", [{}, {"attention_bias": True}, {"tie_word_embeddings": False, "head_dim": 8}])
-def test_fused_passes_say_what_transformers_modules_say(changes):
+@pytest.mark.parametrize(
+    "prompts, size, cut",
+    [(PROMPTS, 4, Cut.WHOLE), ([*PROMPTS[:2], LONG], 4, Cut.RAGGED), (PROMPTS[1:2], 1, Cut.WHOLE), ([LONG], 1, Cut.EVEN)],
+    ids=["three", "three, one of them long", "one", "one, long"],
+)
+def test_fused_passes_say_what_transformers_modules_say(prompts, size, cut):
+    assert_fused_passes_say_the_same({}, prompts, size, cut)
+
+
+@pytest.mark.parametrize("prompts, size", [(PROMPTS, 4), (PROMPTS[1:2], 1)], ids=["three", "one"])
+@pytest.mark.parametrize("changes", [{"attention_bias": True}, {"tie_word_embeddings": False, "head_dim": 8}])
+def test_so_they_do_with_biases_and_with_a_head_of_its_own(changes, prompts, size):
+    assert_fused_passes_say_the_same(changes, prompts, size, Cut.WHOLE)
+
+
+def assert_fused_passes_say_the_same(changes: dict[str, object], prompts: list[str], size: int, cut: Cut) -> None:
     params = SamplingParams(max_tokens=6, ignore_eos=True)
-    engine, said = run(fused(**changes), "triton", params)
-    assert engine.runner.graphs is not None and engine.runner.graphs._passes  # they were used
-    assert said == run(tiny_llama(**changes), "torch", params)[1]
-    look = engine.lookup("B", None, 40, layer=1, head=3)
+    engine, said = run(fused(**changes), "triton", params, prompts, max_num_batched_tokens=256)
+    assert engine.runner.graphs is not None
+    assert {(size, config.cut) for size, _, config in engine.runner.graphs._passes} == {(size, cut)}  # they were used
+    assert said == run(tiny_llama(**changes), "torch", params, prompts, max_num_batched_tokens=256)[1]
+    look = engine.lookup("B" if len(prompts) > 1 else "A", None, 40, layer=1, head=3)
     assert look.max_abs_difference < 1e-5 and look.score == pytest.approx(look.raw_dot * look.scale)
 
 
