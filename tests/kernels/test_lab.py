@@ -102,7 +102,7 @@ def test_a_run_that_ends_badly_says_why():
 
 
 def test_on_a_cpu_the_triton_kernels_are_interpreted_and_right():
-    shape = lab_shape({**GOOD, "batch": 1, "context": 100}, "cpu")  # one sequence alone is cut, and its parts are merged
+    shape = lab_shape({**GOOD, "batch": 1, "context": 150}, "cpu")  # one sequence alone is cut, and its parts are merged
     found = run_apart(shape, "cpu")
     assert (found["kind"], found["backend"], found["ceiling"]) == ("cpu", "torch", None)
     assert [path["name"] for path in found["paths"]] == ["gather", "contiguous"]
@@ -110,7 +110,7 @@ def test_on_a_cpu_the_triton_kernels_are_interpreted_and_right():
         assert path["ms"] > 0
         assert path["max_abs_difference"] < 1e-5  # float32, values of order 1
     gather, contiguous = found["paths"]
-    assert contiguous["bytes_read"] == shape.kv_bytes("cpu") == 100 * 2 * 64 * 2 * 4
+    assert contiguous["bytes_read"] == shape.kv_bytes("cpu") == 150 * 2 * 64 * 2 * 4
     assert gather["bytes_read"] == 2 * contiguous["bytes_read"]
     inside = found["interpreter"]
     assert inside["max_abs_difference"] < 1e-5
