@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-PROGRAMS = 1536  # that a launch should have at least: a dozen for each of an H200's 132 SMs, so that the last wave is short
-WARPS = 4
-LANES = 128 * 8  # columns that 4 warps load at once, 16 bytes a thread of a 16-bit type
+from kernels.early_launch import early
+
+PROGRAMS = 256  # that a launch should have at least: about two for each of an H200's 132 SMs
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +28,21 @@ class GemvShape:
 
     rows: int
     columns: int
+    warps: int
 
 
 def shape_for(n: int, k: int, norm: bool) -> GemvShape:
     """The tile for weights [n, k], from shapes alone; norm: the input is normed in the same launch.
 
-    What decides: a tile of 4,096 weights keeps a program's loads in flight without spilling, so rows and columns trade
-    against each other. More rows read the input fewer times, as long as PROGRAMS are left; a normed input is read twice, and
-    its weight once, by every program, so there eight rows pay where four do elsewhere. A tile is not narrower than its four
-    warps load at once (then the input would be exchanged through shared memory) nor wider than k needs.
-    Measured on an H200, without a norm: [4096, 4096] and [4096, 14336] are best at 2 x 2048, larger n at 4 x 1024.
+    What decides: 8,192 weights in flight a program. A normed input takes two passes over x and its weight, so a program takes
+    all of a row at once where it can, and x stays in registers between them; a plain input is read in passing, and then
+    narrow tiles of many rows read it fewest times. Measured on one H200 (benchmarks/NOTES.md).
     """
-    rows = 2
-    while rows < (8 if norm else 4) and n // (2 * rows) >= PROGRAMS:
-        rows *= 2
-    return GemvShape(rows, min(max(4096 // rows, LANES), max(16, triton.next_power_of_2(k))))
+    columns = min(4096 if norm else 1024, max(16, triton.next_power_of_2(k)))
+    rows = max(2, min(8192 // columns, 4 if norm else 8))
+    while rows > 2 and n // rows < PROGRAMS:
+        rows //= 2
+    return GemvShape(rows, columns, 8 if columns > 2048 else 4)
 
 
 @triton.jit
@@ -79,13 +80,17 @@ def normed_at(x_row, norm_row, scale, start, K: tl.constexpr, BK: tl.constexpr):
 @triton.jit
 def norm_linear_kernel(
     X, NORM, WEIGHT, BIAS, OUT, eps, weight_row,
-    N: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, HAS_BIAS: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, HAS_BIAS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Grid (N / BN,): BN elements of norm(x) W^T. The first weights are on their way while the norm is computed."""
+    if PDL:
+        gdc_launch_dependents()
     rows, at = owned_rows(N, BN)
     none = tl.zeros((1, 1), tl.int32)
     weights = WEIGHT + at[:, None] * weight_row
     first = columns_at(weights, 0, K, BK)
+    if PDL:
+        gdc_wait()
     scale = rms_scale(X + none, eps, K, BK)
     products = first.to(tl.float32) * normed_at(X + none, NORM + none, scale, 0, K, BK)
     for start in range(BK, K, BK):
@@ -99,15 +104,20 @@ def norm_linear_kernel(
 
 @triton.jit
 def norm_swiglu_kernel(
-    X, NORM, WEIGHT, OUT, eps, weight_row, N: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
-):
+    X, NORM, WEIGHT, OUT, eps, weight_row,
+    N: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     """Grid (N / BN,): BN elements of silu(norm(x) G^T) * norm(x) U^T, G and U the halves of WEIGHT [2 N, K]."""
+    if PDL:
+        gdc_launch_dependents()
     rows, at = owned_rows(N, BN)
     none = tl.zeros((1, 1), tl.int32)
     gates = WEIGHT + at[:, None] * weight_row
     ups = WEIGHT + (at + N)[:, None] * weight_row
     first_gate = columns_at(gates, 0, K, BK)
     first_up = columns_at(ups, 0, K, BK)
+    if PDL:
+        gdc_wait()
     scale = rms_scale(X + none, eps, K, BK)
     x = normed_at(X + none, NORM + none, scale, 0, K, BK)
     gate_products = first_gate.to(tl.float32) * x
@@ -128,14 +138,19 @@ def norm_swiglu_kernel(
 @triton.jit
 def linear_add_kernel(
     X, WEIGHT, BIAS, RESIDUAL, weight_row,
-    N: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, HAS_BIAS: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, HAS_BIAS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Grid (N / BN,): BN elements of x W^T, added to the residual stream."""
+    if PDL:
+        gdc_launch_dependents()
     rows, at = owned_rows(N, BN)
     none = tl.zeros((1, 1), tl.int32)
     weights = WEIGHT + at[:, None] * weight_row
-    products = tl.zeros((BN, BK), tl.float32)
-    for start in range(0, K, BK):
+    first = columns_at(weights, 0, K, BK)
+    if PDL:
+        gdc_wait()
+    products = first.to(tl.float32) * columns_at(X + none, 0, K, BK).to(tl.float32)
+    for start in range(BK, K, BK):
         tile = columns_at(weights, start, K, BK)
         products += tile.to(tl.float32) * columns_at(X + none, start, K, BK).to(tl.float32)
     out = tl.sum(products, 1)
@@ -158,7 +173,7 @@ def norm_linear(
     out = torch.empty((1, n), dtype=x.dtype, device=x.device)
     norm_linear_kernel[(triton.cdiv(n, shape.rows),)](
         x, norm_weight, weight, weight if bias is None else bias, out, eps, weight.stride(0),
-        N=n, K=k, BN=shape.rows, BK=shape.columns, HAS_BIAS=bias is not None, num_warps=WARPS,
+        N=n, K=k, BN=shape.rows, BK=shape.columns, HAS_BIAS=bias is not None, num_warps=shape.warps, **early(x.device),
     )  # fmt: skip
     return out
 
@@ -170,8 +185,9 @@ def norm_swiglu(x: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up:
     rows = shape.rows // 2  # of each half
     out = torch.empty((1, n), dtype=x.dtype, device=x.device)
     norm_swiglu_kernel[(triton.cdiv(n, rows),)](
-        x, norm_weight, gate_up, out, eps, gate_up.stride(0), N=n, K=k, BN=rows, BK=shape.columns, num_warps=WARPS
-    )
+        x, norm_weight, gate_up, out, eps, gate_up.stride(0),
+        N=n, K=k, BN=rows, BK=shape.columns, num_warps=shape.warps, **early(x.device),
+    )  # fmt: skip
     return out
 
 
@@ -181,5 +197,5 @@ def linear_add(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
     shape = shape_for(n, k, norm=False)
     linear_add_kernel[(triton.cdiv(n, shape.rows),)](
         x, weight, weight if bias is None else bias, residual, weight.stride(0),
-        N=n, K=k, BN=shape.rows, BK=shape.columns, HAS_BIAS=bias is not None, num_warps=WARPS,
+        N=n, K=k, BN=shape.rows, BK=shape.columns, HAS_BIAS=bias is not None, num_warps=shape.warps, **early(x.device),
     )  # fmt: skip

@@ -28,7 +28,7 @@ LONG = "Longer than a sequence that is never cut. " * 4
 def _few_programs(monkeypatch):
     """Products of one row in large tiles: an interpreted program takes its time, however little it does."""
     gemv = importlib.import_module("kernels.gemv")
-    monkeypatch.setattr(gemv, "shape_for", lambda n, k, norm: gemv.GemvShape(32, 64))
+    monkeypatch.setattr(gemv, "shape_for", lambda n, k, norm: gemv.GemvShape(32, 64, 4))
 
 
 def plain(**changes) -> LoadedModel:

@@ -26,7 +26,7 @@ def tile(request, monkeypatch):
     """The tile that the rule chooses for few rows, and one of more rows, of fewer columns."""
     gemv = importlib.import_module("kernels.gemv")
     if request.param != "chosen":
-        monkeypatch.setattr(gemv, "shape_for", lambda n, k, norm: gemv.GemvShape(8, 256))
+        monkeypatch.setattr(gemv, "shape_for", lambda n, k, norm: gemv.GemvShape(8, 256, 4))
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -173,14 +173,14 @@ def test_programs_need_nothing_of_each_other():
 @pytest.mark.parametrize(
     "n, k, norm, shape",
     [
-        (4096, 4096, False, (2, 2048)),
-        (4096, 14336, False, (2, 2048)),
-        (6144, 4096, True, (4, 1024)),
-        (28672, 4096, True, (8, 1024)),
-        (128256, 4096, True, (8, 1024)),
-        (128256, 4096, False, (4, 1024)),
-        (576, 576, False, (2, 1024)),
-        (3, 5, True, (2, 16)),
+        (4096, 4096, False, (8, 1024, 4)),
+        (4096, 14336, False, (8, 1024, 4)),
+        (6144, 4096, True, (2, 4096, 8)),
+        (28672, 4096, True, (2, 4096, 8)),
+        (128256, 4096, True, (2, 4096, 8)),
+        (3072, 576, True, (4, 1024, 4)),
+        (576, 576, False, (2, 1024, 4)),
+        (3, 5, True, (2, 16, 4)),
     ],
 )
 def test_a_tile_is_chosen_from_the_shape_of_the_weights(n, k, norm, shape):
