@@ -2,7 +2,8 @@
 
     python -m benchmarks.step_profile [--shape Llama-3.1-8B] [--batches 1 64] [--steps 8] [--capture] [--host]
 
-calls and us: of one step, means over the steps that were watched. gap: the median step's wall time less that of its kernels.
+calls and us: of one step, means over the steps that were watched. gap: the median step's wall time less that of its kernels;
+below 0 where kernels come early and wait for the one in front, which counts as their own time.
 --host: the Python functions of the host too, with cProfile, whose own cost is in them.
 """
 
