@@ -64,7 +64,7 @@ def view(source: Source, question: Any) -> dict[str, Any]:
 
 
 def shown_by(session: Session, run: Any) -> Source:
-    """What the session shows, if that is `run`: a recording, or its own run. Raises PagewalkError, saying why there is nothing."""
+    """What the session shows, if that is `run`: a recording, or its own run. Raises PagewalkError where there is nothing."""
     if session.trace is None:
         raise ViewProblem("This session has no run yet. Press Generate.")
     if run != session.run_id:

@@ -89,5 +89,5 @@ def test_when_the_host_stops_the_page_reads_why(host: Host) -> None:
     next(run)
     host.store.stop_all("The host is restarting.")
     rest = list(run)
-    assert rest[-1]["kind"] == "end" and said(rest[-1:]) == ["The host is restarting."]  # what a page sees that sees one message
+    assert rest[-1]["kind"] == "end" and said(rest[-1:]) == ["The host is restarting."]  # all that a page may see of them
     assert said(list(host.generate(request("two"), *values("hello")))) == ["The host is restarting."]

@@ -183,8 +183,8 @@ def test_state_and_lookup_of_the_api_read_the_recording_that_is_shown(host: Host
     from web.api import Api
 
     api, token = Api(host), shown(host, example="fork")["session"]
-    state = api.state(token, 10)
+    state = api.state(request(), token, 10)
     assert list(state["requests"]) == ["A", "B", "C"] and state["step"] == 10 and state["shared"] == 3
     assert api.lookup(request(), token, "B", 20, -1, 14, 4)["ok"]
     with pytest.raises(gr.Error, match="expired"):
-        api.state("gone")
+        api.state(request(), "gone")
