@@ -47,7 +47,7 @@ export class PoolPane {
     await window.Plotly.newPlot(this.div, figure.data, layout, CONFIG);
     // `.pool` is the graph div: a test, or a console, may move the axes with Plotly.relayout
     this.div.on('plotly_relayout', change => { if (!this.busy && Object.keys(change).some(k => /axis\d*\.(range|autorange)/.test(k))) this.#adopt(); });
-    this.subtitle.textContent = `${fmt(this.grid.num_blocks)} blocks of ${this.grid.block_size} ${this.grid.block_size === 1 ? 'slot' : 'slots'}`;
+    this.subtitle.textContent = `${fmt(this.grid.num_blocks)} × ${this.grid.block_size} ${this.grid.block_size === 1 ? 'slot' : 'slots'}`;
     this.ready = true;
   }
 
