@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import logging
 import os
 from pathlib import Path
@@ -22,12 +23,13 @@ from engine.errors import ConfigError, ModelError
 from engine.limits import MIB
 from engine.version import VERSION
 from viz.theme import head, header_html, page_css, theme
+from web import kernel_lab_tab, worked_tab
 from web.api import Api
 from web.folders import use_writable_folders
 from web.health import Health
 from web.host import Host
 from web.playground import playground
-from web.process import app_kwargs, make_host, run_until_told, sweep_in_background
+from web.process import app_kwargs, listen_for_signals, make_host, run_until, sweep_in_background
 
 HERE = Path(__file__).parent
 log = logging.getLogger("pagewalk")
@@ -41,6 +43,10 @@ def build(host: Host) -> gr.Blocks:
         with gr.Tabs(elem_id="pw-tabs"):
             with gr.Tab("Playground", id="playground"):
                 playground(host, demo)
+            with gr.Tab("Worked lookup", id="worked"):
+                worked_tab.build()
+            with gr.Tab("Kernel lab", id="lab"):
+                kernel_lab_tab.build()
             with gr.Tab("About", id="about") as about:
                 gr.Markdown((HERE / "viz" / "about.md").read_text(encoding="utf-8"), elem_id="pw-about")
                 build_line = gr.HTML(health.line(), elem_id="pw-build")
@@ -81,7 +87,8 @@ def launch(host: Host, server_name: str, server_port: int | None = None) -> gr.B
         max_file_size=limits.max_upload_mb * MIB,
         run_history=False,
         footer_links=["api", "settings"],
-        app_kwargs=app_kwargs(host),
+        mcp_server=importlib.util.find_spec("mcp") is not None,
+        app_kwargs=app_kwargs(host, demo),
     )
     return demo
 
@@ -93,9 +100,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=int(env.get("PORT") or env.get("GRADIO_SERVER_PORT") or "7860"))
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S")
-    for noisy in ("httpx", "httpcore", "asyncio"):
+    for noisy in ("httpx", "httpcore", "asyncio", "mcp"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     log.info("Pagewalk %s on http://%s:%d", VERSION, args.host, args.port)
+    told = listen_for_signals()
     try:
         use_writable_folders()
         host = make_host()
@@ -108,7 +116,7 @@ def main() -> None:
         if "empty port" not in str(error):
             raise
         raise SystemExit(f"Port {args.port} is taken. Stop what uses it, or choose another: --port {args.port + 1}") from None
-    run_until_told(host, demo)
+    run_until(told, host, demo)
 
 
 if __name__ == "__main__":

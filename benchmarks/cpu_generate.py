@@ -124,7 +124,7 @@ def page_run(model: LoadedModel, batch: int, new_tokens: int) -> Run:
     demo = launch(host, "127.0.0.1")
     index = next(d["id"] for d in demo.get_config_file()["dependencies"] if d["api_name"] == "page_generate")
     prompts = [PROMPT] * batch + [""] * (MAX_SEQUENCES - batch)
-    values = ["", *prompts, 128, 16, new_tokens, 1, 0.0, 1.0, 0, 0, False, False, True]
+    values = ["", *prompts, 128, 16, 512, 0, new_tokens, 1, 0.0, 1.0, 0, 0, False, False, True]
     stamps: list[float] = []
     step = Engine.step
 

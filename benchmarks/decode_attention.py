@@ -19,11 +19,12 @@ import numpy as np
 import torch
 import triton
 
-from benchmarks.bandwidth import Timer, read_call, read_ceiling
-from benchmarks.paged_batch import PagedBatch, paged_batch
-from benchmarks.peers import Call, fa3_call, flashinfer_decode_calls, flex_decode_call, sdpa_decode_call
+from benchmarks.peers import Call, fa3_call, flashinfer_decode_calls, flex_decode_call
+from kernels.bandwidth import Timer, read_call, read_ceiling
+from kernels.contiguous import sdpa_decode_call
 from kernels.decode_launch import DecodePlan
 from kernels.decode_plan import Cut, DecodeConfig, Shape, count_pieces, pages_per_tile
+from kernels.random_batch import PagedBatch, paged_batch
 from kernels.triton_paged import DecodeGraphAttention, HeadShape, TritonAttention
 
 

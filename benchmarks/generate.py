@@ -24,11 +24,11 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from benchmarks.bandwidth import Timer, read_ceiling
 from benchmarks.random_model import random_model
 from engine import Engine, EngineConfig, SamplingParams
 from engine.attention import register
 from engine.model_loader import LoadedModel
+from kernels.bandwidth import Timer, read_ceiling
 
 PROMPT_TOKENS = 64
 
@@ -57,6 +57,8 @@ def main() -> None:
     register()
     for name in args.shapes:
         model = random_model(name)
+        gc.collect()
+        gc.freeze()  # as engine.model_shelf does
         print(f"\n{model.name}, weights {model.weight_bytes / 1e9:.2f} GB\n")
         columns = {"batch": 5, "what": 22, "tokens/s": 10, "first token": 12, "a step": 10, "of floor": 11, "ours /": 8}
         print(*(f"{title:>{width}}" for title, width in columns.items()))

@@ -21,17 +21,6 @@ def have(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def sdpa_decode_call(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> Call:
-    """query [B, n_q, d]; keys and values [B, n_kv, S, d], contiguous: what attention costs where nothing is paged."""
-    q = query[:, :, None]
-
-    def call() -> torch.Tensor:
-        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
-            return sdpa(q, keys, values, enable_gqa=True)[:, :, 0]
-
-    return call
-
-
 def sdpa_prefill_call(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> Call:
     """query [T, n_q, d], keys and values [T, n_kv, d] of one sequence, causal from its first position."""
     q, k, v = (x.transpose(0, 1)[None].contiguous() for x in (query, keys, values))

@@ -14,12 +14,12 @@ import math
 
 import torch
 
-from benchmarks.bandwidth import Timer
 from benchmarks.decode_attention import geomean
-from benchmarks.paged_batch import PagedBatch, paged_batch
 from benchmarks.peers import Call, flashinfer_prefill_calls, sdpa_prefill_call
+from kernels.bandwidth import Timer
 from kernels.paged_prefill import PrefillPlan
 from kernels.prefill_plan import PrefillConfig, pages_per_tile, plan_blocks
+from kernels.random_batch import PagedBatch, paged_batch
 from kernels.triton_paged import TritonAttention
 
 ROWS: list[tuple[str, list[int], list[int], int, int, int]] = [

@@ -28,7 +28,7 @@ from engine.config import EngineConfig, SamplingParams
 from engine.detokenizer import TokenPieces
 from engine.engine import Engine, RequestOutput, StepOutput, StepTimings, letters
 from engine.errors import PagewalkError, RequestError
-from engine.events import BlockFreed, Event, RequestAdded, RequestFinished, TokenSampled
+from engine.events import BlockFreed, Event, RequestAdded, RequestFinished, SlotsWritten, TokenSampled
 from engine.lookup import Lookup, look_up
 from engine.model_loader import LoadedModel, encode_prompt
 from engine.scheduler import Scheduler
@@ -42,7 +42,10 @@ PACE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class DetachedRun:
-    """What the other process needs. num_events and tokens are of the num_steps done before; max_passes: None, to the end."""
+    """What the other process needs. num_events and tokens are of the num_steps done before; max_passes: None, to the end.
+
+    later: prompts that arrive once so many passes are done.
+    """
 
     config: EngineConfig
     params: SamplingParams
@@ -52,6 +55,7 @@ class DetachedRun:
     num_events: int = 0
     tokens: tuple[int, ...] = ()
     max_passes: int | None = None
+    later: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class CaptureLog(Capture):
         super().__init__(num_heads, num_kv_heads, 0)
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
-    def add(self, step: int, rows: torch.Tensor, owners: Iterable[tuple[str, int, int] | None]) -> None:
+    def add(self, step: int, rows: torch.Tensor, owners: Sequence[SlotsWritten | int]) -> None:
         self.calls.append(("add", (step, PlainTensor.of(rows), list(owners))))
 
     def link(self, step: int, request_id: str, positions: Sequence[int], slots: Sequence[int]) -> None:
@@ -113,6 +117,8 @@ def run_passes(model: LoadedModel, run: DetachedRun, pace: float = PACE) -> Gene
             engine.capture = engine.trace.capture = capture = CaptureLog(model.num_heads, model.num_kv_heads)
         for prompt in run.prompts:
             engine.add_request(prompt, run.params, run.chat)
+        for after_step, prompt in run.later:
+            engine.add_later(after_step, prompt, run.params, run.chat)
         for _ in range(run.num_steps):
             engine.step()
         if run.tokens != _sampled(engine.trace.events[: run.num_events]) or len(engine.trace.events) < run.num_events:
@@ -158,6 +164,7 @@ class DetachedEngine:
 
     def _begin(self) -> None:
         self._prompts: list[str] = []
+        self._later: list[tuple[int, str]] = []
         self._params, self._chat = SamplingParams(), False
         self._outputs: dict[str, RequestOutput] = {}
         self._passes: Generator[Passes, None, None] | None = None
@@ -187,6 +194,11 @@ class DetachedEngine:
             self.trace.append(RequestAdded(0, request_id, prompt, tuple(ids), texts, params.max_tokens))
         return request_id
 
+    def add_later(self, after_step: int, prompt: str, params: SamplingParams, chat: bool = False) -> None:
+        """As Engine.add_later. The other process says when it has arrived."""
+        self.check_prompts([prompt], params, chat)
+        self._later.append((after_step, prompt))
+
     @property
     def requests(self) -> dict[str, RequestState]:
         return self.trace.latest.requests
@@ -196,7 +208,19 @@ class DetachedEngine:
         return self.trace.last_step
 
     def has_unfinished_requests(self) -> bool:
-        return any(request.status != "finished" for request in self.requests.values())
+        unfinished = any(request.status != "finished" for request in self.requests.values())
+        return unfinished or self._num_arrived < len(self._prompts) + len(self._later)
+
+    @property
+    def _num_arrived(self) -> int:
+        return sum(1 for request in self.requests.values() if request.parent_id is None)
+
+    def abort_all(self) -> None:
+        """As Engine.abort_all."""
+        self._hang_up()
+        del self._later[self._num_arrived - len(self._prompts) :]
+        for request_id in list(self.requests):
+            self.abort(request_id)
 
     def abort(self, request_id: str) -> None:
         """Ends a request; the other process stops at its next yield, and its pool is gone then."""
@@ -232,7 +256,7 @@ class DetachedEngine:
         if self._passes is None:
             run = DetachedRun(
                 self.config, self._params, tuple(self._prompts), self._chat, self.step_count, len(self.trace.events),
-                _sampled(self.trace.events), self._max_passes,
+                _sampled(self.trace.events), self._max_passes, tuple(self._later),
             )  # fmt: skip
             self._passes = self._context.run(self._remote, run)
         passes = self._context.run(next, self._passes, None)
@@ -254,11 +278,17 @@ class DetachedEngine:
         return StepOutput(self.step_count, passes.events, {}, {}, StepTimings(0.0, 0.0, 0.0))
 
     def lookup(
-        self, request_id: str, query_position: int | None = None, key_position: int = 0, layer: int = 0, head: int = 0
+        self,
+        request_id: str,
+        query_position: int | None = None,
+        key_position: int = 0,
+        layer: int = 0,
+        head: int = 0,
+        as_of: int | None = None,
     ) -> Lookup:
         """As Engine.lookup, over what was captured: the pool is gone."""
         with self.lock:
-            return look_up(self.trace, request_id, query_position, key_position, layer, head, None)
+            return look_up(self.trace, request_id, query_position, key_position, layer, head, None, as_of)
 
     def reset(self, keep_cache: bool = False) -> None:
         """Begins a new trace. Nothing can be kept: the pool was gone with the call."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -30,7 +31,7 @@ from engine.model_loader import LoadedModel, encode_prompt
 from engine.model_runner import ModelRunner
 from engine.request import Request, RequestStatus, TokenLogprobs
 from engine.sampler import Sampler, logprobs_of
-from engine.scheduler import ScheduledRequest, Scheduler
+from engine.scheduler import Scheduler
 from engine.trace import Trace, TraceHeader
 from engine.version import VERSION
 
@@ -99,6 +100,7 @@ class Engine:
         """Fresh books: nothing requested, every block free, an empty trace."""
         self.requests: dict[str, Request] = {}
         self._detokenizers: dict[str, StreamingDetokenizer] = {}
+        self._later: deque[tuple[int, Prompt, SamplingParams, bool]] = deque()
         self.sampler = Sampler(self.config.seed)
         self.trace = self._new_trace()
         self.scheduler = Scheduler(self.config, self.model.max_model_len, self._emit)
@@ -164,6 +166,20 @@ class Engine:
             self.scheduler.check_fits(length, params.max_tokens)
         return lengths
 
+    def add_later(self, after_step: int, prompt: Prompt, params: SamplingParams, chat: bool = False) -> None:
+        """As `add_request`, once `after_step` passes are done, or earlier if nothing else is left to compute.
+
+        Called in the order of arrival. Raises RequestError now for a prompt that could never be accepted.
+        """
+        self.check_prompts([prompt], params, chat)
+        self._later.append((after_step, prompt, params, chat))
+
+    def abort_all(self) -> None:
+        """Ends every request, and forgets those that were to come."""
+        self._later.clear()
+        for request_id in list(self.requests):
+            self.abort(request_id)
+
     def abort(self, request_id: str) -> None:
         """Ends a request now; its blocks are free when this returns. Ended or unknown ones are left alone."""
         request = self.requests.get(request_id)
@@ -171,7 +187,7 @@ class Engine:
             self._finish(request, "abort", f"{request_id} was stopped")
 
     def has_unfinished_requests(self) -> bool:
-        return self.scheduler.num_unfinished > 0
+        return self.scheduler.num_unfinished > 0 or bool(self._later)
 
     def output(self, request_id: str) -> RequestOutput:
         """What the request has said so far. Raises RequestError for an id that this run does not have."""
@@ -232,6 +248,7 @@ class Engine:
             return StepOutput(self.step_count, [], {}, {}, StepTimings(0.0, 0.0, 0.0))
         started = time.perf_counter()
         with self.lock:
+            self._add_arrivals()
             self.scheduler.step += 1
             plan = self.scheduler.schedule()
             if not plan:
@@ -242,11 +259,13 @@ class Engine:
         result = self.runner.execute(plan, capture=self.capture is not None)
         computed = time.perf_counter()
         with self.lock:
-            if self.capture is not None and result.captured is not None:
-                self.capture.add(self.step_count, result.captured, _owners(plan))
-                self.capture.scales = result.scales
             live = [item for item in plan if item.request.status is RequestStatus.RUNNING]  # the others were stopped meanwhile
-            self.scheduler.commit(live)
+            written = self.scheduler.commit(live)
+            if self.capture is not None and result.captured is not None:
+                mine = {event.request_id: event for event in written}
+                owners = [mine.get(item.request.request_id, item.num_tokens) for item in plan]
+                self.capture.add(self.step_count, result.captured, owners)
+                self.capture.scales = result.scales
             sampling: list[Request] = []
             rows: list[int] = []
             for row, request in enumerate(item.request for item in plan if item.samples):
@@ -279,11 +298,17 @@ class Engine:
         """Announces a run of so many steps (None: to its end). Nothing to do here; engine.detached plans by it."""
 
     def lookup(
-        self, request_id: str, query_position: int | None = None, key_position: int = 0, layer: int = 0, head: int = 0
+        self,
+        request_id: str,
+        query_position: int | None = None,
+        key_position: int = 0,
+        layer: int = 0,
+        head: int = 0,
+        as_of: int | None = None,
     ) -> Lookup:
         """Where one key is and what it weighs (engine.lookup). Raises LookupFailed, saying why."""
         with self.lock:
-            return look_up(self.trace, request_id, query_position, key_position, layer, head, self.runner.kv_cache)
+            return look_up(self.trace, request_id, query_position, key_position, layer, head, self.runner.kv_cache, as_of)
 
     def audit(self) -> None:
         """Raises AuditError if the cache's books do not balance."""
@@ -297,8 +322,7 @@ class Engine:
 
     def reset(self, keep_cache: bool = False) -> None:
         """Ends every request and begins a new trace. keep_cache: blocks stay as they are and can be hit by the next run."""
-        for request_id in list(self.requests):
-            self.abort(request_id)
+        self.abort_all()
         pool = self.scheduler.pool
         if self.capture is not None:
             self.capture = self.capture.next_run(keep_slots=keep_cache)
@@ -322,6 +346,10 @@ class Engine:
             del self.scheduler  # they all know each other: a circle that only the collector would break
 
     # ---- inside ---------------------------------------------------------------------------------
+
+    def _add_arrivals(self) -> None:
+        while self._later and (self._later[0][0] <= self.step_count or not self.scheduler.num_unfinished):
+            self.add_request(*self._later.popleft()[1:])
 
     def _emit(self, event: Event) -> None:
         self.trace.append(event)
@@ -428,15 +456,3 @@ def letters(number: int) -> str:
         number, rest = divmod(number - 1, 26)
         name = chr(ord("A") + rest) + name
     return name
-
-
-def _owners(plan: list[ScheduledRequest]) -> list[tuple[str, int, int] | None]:
-    """(request, position, slot) of each row of the pass; None where the request was stopped meanwhile."""
-    owners: list[tuple[str, int, int] | None] = []
-    for item in plan:
-        if item.request.status is not RequestStatus.RUNNING:
-            owners += [None] * item.num_tokens
-            continue
-        slots = item.request.block_table.slots(item.start, item.stop)
-        owners += [(item.request.request_id, item.start + i, slot) for i, slot in enumerate(slots)]
-    return owners

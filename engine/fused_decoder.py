@@ -1,7 +1,8 @@
-"""A decode pass in a tenth of the launches: transformers' weights, merged and run through kernels.fused_ops.
+"""A decode pass in a tenth of the launches: transformers' weights, merged and run through kernels.fused_ops and kernels.gemv.
 
 transformers' own modules stay the model's definition: they run every pass that is not pure decode, and the tests hold this
-one to them. It exists because a decode step of a small model is bound by launches: some 45 a layer there, 9 here.
+one to them. It exists because a decode step of a small model is bound by launches: some 45 a layer there, 9 here, and 6 or 7
+where the batch is one sequence, whose products take norm, SwiGLU and addition into their own launches.
 """
 
 from __future__ import annotations
@@ -34,6 +35,56 @@ class _Layer:
     scale: float
 
 
+class _Rows:
+    """The residual stream [B, n] of a pass, grown in place. What is added to it waits for the norm that reads it next."""
+
+    def __init__(self, stream: torch.Tensor, eps: float) -> None:
+        self.stream, self.eps = stream, eps
+        self.waiting: torch.Tensor | None = None
+
+    def linear(self, norm: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """norm [n], weight [m, n] -> [B, m]: a product of the normed stream."""
+        return functional.linear(self._normed(norm), weight, bias)
+
+    def swiglu(self, norm: torch.Tensor, gate_up: torch.Tensor) -> torch.Tensor:
+        """norm [n], gate_up [2 m, n] -> [B, m]: silu(gate) * up of the normed stream."""
+        from kernels.fused_ops import silu_mul
+
+        return silu_mul(functional.linear(self._normed(norm), gate_up))
+
+    def add(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        """x [B, k], weight [n, k]: the stream grows by their product. Once between two reads."""
+        self.waiting = functional.linear(x, weight, bias)
+
+    def _normed(self, norm: torch.Tensor) -> torch.Tensor:
+        from kernels.fused_ops import rms_norm
+
+        x, self.waiting = self.waiting, None
+        return rms_norm(self.stream, norm, self.eps) if x is None else rms_norm(x, norm, self.eps, self.stream)
+
+
+class _OneRow:
+    """`_Rows` of one row: a launch for each product, and none besides."""
+
+    def __init__(self, stream: torch.Tensor, eps: float) -> None:
+        self.stream, self.eps = stream, eps
+
+    def linear(self, norm: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        from kernels.gemv import norm_linear
+
+        return norm_linear(self.stream, norm, self.eps, weight, bias)
+
+    def swiglu(self, norm: torch.Tensor, gate_up: torch.Tensor) -> torch.Tensor:
+        from kernels.gemv import norm_swiglu
+
+        return norm_swiglu(self.stream, norm, self.eps, gate_up)
+
+    def add(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        from kernels.gemv import linear_add
+
+        linear_add(x, weight, bias, self.stream)
+
+
 class FusedDecoder:
     """Merged weights of one model, shared by every engine. The modules' own weights become views of the merged ones.
 
@@ -47,7 +98,6 @@ class FusedDecoder:
         self.model = model
         self.eps: float = model.config.rms_norm_eps
         self.layers = [_merged(layer) for layer in model.model.layers]
-        self._norms = [*(layer.input_norm for layer in self.layers[1:]), model.model.norm.weight]
 
     @torch.no_grad()
     def rotations(self, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -74,22 +124,20 @@ class FusedDecoder:
         token_ids, positions [B] int32; slots [B] int64. Pools [layers, num_slots, n_kv, d]. rows [layers or 1, B,
         2 n_q + 2 n_kv, d] receives query, key, value and output of every layer, one over the other where it has one layer.
         """
-        from kernels.fused_ops import rms_norm, rope_and_write, silu_mul
+        from kernels.fused_ops import rope_and_write
 
         n_q, n_kv = self.model.config.num_attention_heads, k_pool.shape[2]
-        residual = functional.embedding(token_ids, self.model.model.embed_tokens.weight)
-        x = rms_norm(residual, self.layers[0].input_norm, self.eps)
+        embedded = functional.embedding(token_ids, self.model.model.embed_tokens.weight)
+        stream = (_OneRow if len(token_ids) == 1 else _Rows)(embedded, self.eps)
         for i, layer in enumerate(self.layers):
             kept = rows[i if len(rows) > 1 else 0]
             query, kv, out = kept[:, :n_q], kept[:, n_q : n_q + 2 * n_kv], kept[:, n_q + 2 * n_kv :]
-            qkv = functional.linear(x, layer.qkv, layer.qkv_bias)
+            qkv = stream.linear(layer.input_norm, layer.qkv, layer.qkv_bias)
             rope_and_write(qkv, *rotations, positions, slots, k_pool[i], v_pool[i], query, kv)
             attend(i, query, out)
-            x = functional.linear(out.flatten(1), layer.o, layer.o_bias)
-            x = rms_norm(x, layer.post_norm, self.eps, residual)
-            x = functional.linear(silu_mul(functional.linear(x, layer.gate_up)), layer.down)
-            x = rms_norm(x, self._norms[i], self.eps, residual)
-        return functional.linear(x, self.model.lm_head.weight)
+            stream.add(out.flatten(1), layer.o, layer.o_bias)
+            stream.add(stream.swiglu(layer.post_norm, layer.gate_up), layer.down)
+        return stream.linear(self.model.model.norm.weight, self.model.lm_head.weight)
 
 
 def obstacle(model: Any) -> str:

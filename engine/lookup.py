@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from engine.block_table import BlockTable
-from engine.capture import Capture
+from engine.capture import Capture, Kept
 from engine.errors import LookupFailed
-from engine.events import TokenText
+from engine.events import SlotsWritten, TokenText
 from engine.kv_cache import PagedKVCache
 from engine.trace import CacheState, RequestState, Trace
 from kernels.reference import gqa_attention
@@ -22,12 +22,13 @@ from kernels.reference import gqa_attention
 
 @dataclass(frozen=True, slots=True)
 class AttendedHead:
-    """One query of one head over the positions it sees. Vectors are float32; weights [n]; scale multiplies the raw dot."""
+    """One query of one head over the positions it sees. Float32; raw_dots and weights [n]; scale multiplies the raw dot."""
 
     raw_dot: float
     scale: float
     score: float
     weight: float
+    raw_dots: torch.Tensor
     weights: torch.Tensor
     output_dense: torch.Tensor
 
@@ -42,6 +43,7 @@ def attend_head(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, k
         scale=scale,
         score=float(raw[key_position] * scale),
         weight=float(weights[key_position]),
+        raw_dots=raw,
         weights=weights,
         output_dense=dense.float(),
     )
@@ -51,6 +53,7 @@ def attend_head(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, k
 class Lookup:
     """All of one lookup (DESIGN.md section 5). Byte offset and address are within one layer's K tensor.
 
+    block_table: the request's, in the step that computed the query.
     slot_state: "captured" (the slot still holds these bytes and the request still maps to it), "freed" (the bytes are there,
     the request let go), "reused" (other bytes are there now), "recorded" (the pool is gone; this is a recording).
     """
@@ -64,6 +67,8 @@ class Lookup:
     step: int
     token_text: TokenText
     query_text: TokenText
+    block_size: int
+    block_table: tuple[int, ...]
     logical_block: int
     block_offset: int
     physical_block: int
@@ -117,8 +122,11 @@ def look_up(
     layer: int,
     head: int,
     kv_cache: PagedKVCache | None = None,
+    as_of: int | None = None,
 ) -> Lookup:
     """Follows `request_id`'s query at `query_position` (None: its newest computed one) to the key at `key_position`.
+
+    as_of: a preempted request is computed twice, in other blocks; None: where it was the last time, else as seen at this step.
 
     Raises LookupFailed, saying why, where there is nothing to follow: no such request or token, no slot yet, a key after the
     query, a layer or head the model has not, vectors not captured.
@@ -141,6 +149,7 @@ def look_up(
     if query_position is None:
         query_position = _newest_computed(capture, request)
     _check_positions(capture, request, query_position, key_position)
+    _check_kept(capture.kept, request_id, query_position, layer, head)
     vectors = capture.vectors(request_id, range(query_position + 1), layer)
     step = capture.step_of(request_id, query_position)
     if vectors is None or step is None:
@@ -148,12 +157,15 @@ def look_up(
             f"The vectors of {request_id}:0 to {request_id}:{query_position} are no longer kept: the capture budget of "
             f"{capture.budget_bytes / 2**20:,.0f} MiB is used up. Look up a newer run or raise capture_bytes."
         )
+    if as_of is not None and as_of < step:
+        step = _written_by(trace, request_id, query_position, as_of) or step
     queries, keys, values, outputs = capture.split(vectors)
     kv_head = head // (header.num_heads // header.num_kv_heads)
-    query, key, value = queries[query_position, head], keys[key_position, kv_head], values[key_position, kv_head]
+    row = capture.kept.heads.index(head) if capture.kept else head
+    query, key, value = queries[query_position, row], keys[key_position, kv_head], values[key_position, kv_head]
     scale = capture.scales[layer] if capture.scales else header.head_dim**-0.5
     attended = attend_head(query, keys[:, kv_head], values[:, kv_head], key_position, scale)
-    paged = outputs[query_position, head].float()
+    paged = outputs[query_position, row].float()
 
     table = BlockTable(header.block_size, trace.table_in(step, request_id))
     if key_position >= table.capacity:
@@ -172,6 +184,8 @@ def look_up(
         step=step,
         token_text=request.tokens[key_position],
         query_text=request.tokens[query_position],
+        block_size=header.block_size,
+        block_table=tuple(table.block_ids),
         logical_block=logical_block,
         block_offset=block_offset,
         physical_block=table[logical_block],
@@ -240,6 +254,30 @@ def _check_positions(capture: Capture, request: RequestState, query_position: in
         raise LookupFailed(
             f"The query {name}:{query_position} cannot see {name}:{key_position}: "
             "a token attends to itself and those before it."
+        )
+
+
+def _written_by(trace: Trace, request_id: str, position: int, step: int) -> int | None:
+    """The last step up to `step` in which the request computed this position."""
+    for event in reversed(trace.events_between(0, step)):
+        if isinstance(event, SlotsWritten) and event.request_id == request_id:
+            first, stop = event.start_position, event.start_position + len(event.slots)
+            if first <= position < stop:
+                return event.step
+    return None
+
+
+def _check_kept(kept: Kept | None, request_id: str, query_position: int, layer: int, head: int) -> None:
+    if kept is None:
+        return
+    for what, wanted, there in (("layer", layer, kept.layers), ("query head", head, kept.heads)):
+        if wanted not in there:
+            names = ", ".join(map(str, there))
+            raise LookupFailed(f"To stay small, this recording keeps the vectors of {what} {names}, not of {wanted}.")
+    if (request_id, query_position) not in kept.queries:
+        raise LookupFailed(
+            f"To stay small, this recording keeps the queries of the newest tokens of each step, not of {request_id}:"
+            f"{query_position}."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import threading
@@ -13,7 +14,7 @@ from engine.model_loader import LoadedModel, load_model
 
 log = logging.getLogger("pagewalk.models")
 
-_PATH = re.compile(r"""(?<![\w:/.])(?:~?/[^\s'"(),;:]+|[A-Za-z]:\\[^\s'"(),;:]+)""")
+_PATH = re.compile(r"""(?<![\w:/.])(?:~?/|[A-Za-z]:\\)[^\s'"(),;:]*[^\s'"(),;:.]""")
 
 
 @dataclass
@@ -83,6 +84,8 @@ class ModelShelf:
 
         try:
             loading.model = load_model(name, self._device, self._dtype, progress)
+            gc.collect()
+            gc.freeze()  # libraries and model stay: walking over them again would stop every visitor's run for a while
         except PagewalkError as error:
             loading.problem = without_paths(str(error)) if self._discreet else str(error)
             log.warning("a model could not be loaded: %s", error)
@@ -95,4 +98,4 @@ class ModelShelf:
 
 def without_paths(text: str) -> str:
     """`text` with every absolute path replaced."""
-    return _PATH.sub("(a path of the server)", text)
+    return _PATH.sub("(a path)", text)

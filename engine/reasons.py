@@ -11,7 +11,8 @@ def block_starts(position: int, block_size: int) -> str:
 
 
 def prefix_hit(num_cached: int, num_tokens: int, num_blocks: int) -> str:
-    return f"the first {num_cached} of {num_tokens} tokens are in the pool, in {num_blocks} full blocks"
+    blocks = "1 full block" if num_blocks == 1 else f"{num_blocks} full blocks"
+    return f"the first {num_cached} of {num_tokens} tokens are in the pool, in {blocks}"
 
 
 def prefix_miss(logical_index: int, block_size: int, closest: int | None, num_shared: int, evicted_step: int | None) -> str:

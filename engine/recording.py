@@ -1,29 +1,27 @@
 """Recordings: a zip of JSON lines (the events) and safetensors (the captured vectors). No pickle, nothing executed.
 
-header.json          {"format": "pagewalk", "version": 1, "header": {...}, "num_events": n,
-                      "captured": [[id, position, step], ...], "scales": [one a layer]}
+header.json          {"format": "pagewalk", "version": 1, "header": {...}, "num_events": n, and engine.recorded_vectors' part}
 events.jsonl         one event a line, engine.events.to_wire
-capture.safetensors  "rows" [layers, captured rows, n_q + 2 n_kv + n_q, head_dim]; may be absent
+capture.safetensors  the captured vectors; may be absent
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 import struct
 import zipfile
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 
 from engine.block_table import BlockTable
-from engine.capture import Capture
+from engine.capture import Kept
 from engine.errors import RecordingError
 from engine.events import (
     AllBlocksCleared,
@@ -42,6 +40,7 @@ from engine.events import (
     from_wire,
     to_wire,
 )
+from engine.recorded_vectors import Vectors, read_vectors, take_vectors
 from engine.trace import CacheState, Trace, TraceHeader
 
 FORMAT, VERSION = "pagewalk", 1
@@ -50,21 +49,39 @@ MAX_RECORDED_BLOCKS = 1 << 20
 MAX_EXPANSION = 200  # recordings shrink ten- to thirtyfold; what unpacks to more is made to fill the memory
 
 
-def save_recording(trace: Trace, path: Path, include_capture: bool = True) -> None:
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Everything a recording holds, taken at one moment: whoever owns the trace may go on while it is written."""
+
+    header: TraceHeader
+    events: list[Event]
+    vectors: Vectors
+
+
+def take(trace: Trace, include_capture: bool = True, kept: Kept | None = None) -> Taken:
+    """Hold the engine's lock meanwhile. kept: of the captured vectors write these only."""
+    return Taken(trace.header, list(trace.events), take_vectors(trace.capture if include_capture else None, kept))
+
+
+def save_recording(trace: Trace, path: Path, include_capture: bool = True, kept: Kept | None = None) -> None:
     """Writes the trace, and the captured vectors unless told not to. The file appears whole or not at all."""
-    index, rows = _captured_rows(trace) if include_capture else ([], None)
+    write(take(trace, include_capture, kept), path)
+
+
+def write(taken: Taken, path: Path) -> None:
+    """The file appears whole or not at all. Raises RecordingError for a run too long to be read back."""
     head = {
         "format": FORMAT,
         "version": VERSION,
-        "header": dataclasses.asdict(trace.header),
-        "num_events": len(trace.events),
-        "captured": index,
-        "scales": list(trace.capture.scales) if trace.capture else [],
+        "header": dataclasses.asdict(taken.header),
+        "num_events": len(taken.events),
+        **taken.vectors.head(),
     }
-    lines = "".join(json.dumps(to_wire(event), ensure_ascii=False) + "\n" for event in trace.events)
+    tensors = taken.vectors.tensors()
+    lines = "".join(json.dumps(to_wire(event), ensure_ascii=False) + "\n" for event in taken.events)
     members = {"header.json": json.dumps(head).encode(), "events.jsonl": lines.encode("utf-8", "surrogatepass")}
-    if rows is not None:
-        members["capture.safetensors"] = save({"rows": rows})
+    if tensors:
+        members["capture.safetensors"] = save(tensors)
     for name, data in members.items():
         if len(data) > MAX_MEMBER_BYTES[name]:
             raise RecordingError(
@@ -78,11 +95,14 @@ def save_recording(trace: Trace, path: Path, include_capture: bool = True) -> No
     partial.replace(path)
 
 
-def load_recording(path: Path) -> Trace:
-    """Rebuilds the trace. Every size, shape and event is checked first; RecordingError says what is wrong."""
+def load_recording(path: Path, limits: Mapping[str, int] = MAX_MEMBER_BYTES) -> Trace:
+    """Rebuilds the trace. Every size, shape and event is checked first; RecordingError says what is wrong.
+
+    limits: bytes that each member may unpack to, for a host that reads what strangers send.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
-            _check_members(archive)
+            _check_members(archive, limits)
             head = _parse_json(archive.read("header.json"), "header.json")
             lines = archive.read("events.jsonl")
             tensors = archive.read("capture.safetensors") if "capture.safetensors" in archive.namelist() else None
@@ -105,13 +125,13 @@ def load_recording(path: Path) -> Trace:
     trace = Trace(_header(head))
     _replay(trace, lines, head)
     if tensors is not None:
-        trace.capture = _capture(trace, tensors, head)
+        trace.capture = read_vectors(trace.header, tensors, head)
     return trace
 
 
-def _check_members(archive: zipfile.ZipFile) -> None:
+def _check_members(archive: zipfile.ZipFile, limits: Mapping[str, int]) -> None:
     for info in archive.infolist():
-        limit = MAX_MEMBER_BYTES.get(info.filename)
+        limit = limits.get(info.filename)
         if limit is None:
             raise RecordingError(f"Not a recording: it holds {info.filename[:40]!r}, which no recording holds.")
         if info.file_size > limit:
@@ -230,51 +250,3 @@ def _contradicts(state: CacheState, event: Event) -> bool:
     if isinstance(event, PrefixHit):
         return event.num_tokens > num_tokens or event.num_tokens != len(event.block_ids) * state.block_size
     return isinstance(event, TokenSampled) and event.position != num_tokens
-
-
-def _captured_rows(trace: Trace) -> tuple[list[list[Any]], torch.Tensor | None]:
-    if trace.capture is None:
-        return [], None
-    index: list[list[Any]] = []
-    rows: list[torch.Tensor] = []
-    for request_id, positions in trace.capture.positions().items():
-        for position in positions:
-            row = trace.capture.row(request_id, position)
-            if row is not None:
-                index.append([request_id, position, trace.capture.step_of(request_id, position)])
-                rows.append(row)
-    return index, torch.stack(rows, dim=1) if rows else None
-
-
-def _capture(trace: Trace, data: bytes, head: dict[str, Any]) -> Capture:
-    header, index = trace.header, head.get("captured")
-    try:
-        rows = load(data)["rows"]
-    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError):
-        raise RecordingError("The recording's captured vectors are damaged.") from None
-    heads = 2 * header.num_heads + 2 * header.num_kv_heads
-    well_formed = isinstance(index, list) and all(
-        isinstance(entry, list) and len(entry) == 3 and isinstance(entry[0], str)
-        and all(type(n) is int and 0 <= n < 1 << 53 for n in entry[1:]) for entry in index
-    )  # fmt: skip
-    if not well_formed or not isinstance(index, list):
-        raise RecordingError("The recording's index of captured vectors is damaged.")
-    scales = head.get("scales")
-    if (
-        not isinstance(scales, list)
-        or len(scales) not in (0, header.num_layers)
-        or not all(type(x) is float and math.isfinite(x) for x in scales)
-    ):
-        raise RecordingError("The recording's scales, one a layer, are damaged.")
-    if tuple(rows.shape) != (header.num_layers, len(index), heads, header.head_dim):
-        raise RecordingError("The recording's captured vectors have the wrong shape.")
-    if str(rows.dtype) != f"torch.{header.dtype}" or not rows.is_floating_point():
-        raise RecordingError(f"The recording's captured vectors are {rows.dtype}; its header says {header.dtype[:20]}.")
-    capture = Capture(header.num_heads, header.num_kv_heads, budget_bytes=rows.numel() * rows.element_size())
-    capture.scales = tuple(scales)
-    by_step: dict[int, list[int]] = {}
-    for number, (_, _, step) in enumerate(index):
-        by_step.setdefault(step, []).append(number)
-    for step, numbers in sorted(by_step.items()):
-        capture.add(step, rows[:, numbers], [(index[n][0], index[n][1], -1) for n in numbers])
-    return capture

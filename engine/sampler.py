@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from transformers import (
@@ -19,6 +20,8 @@ from engine.request import Request, TokenLogprobs
 
 _GREEDY_BELOW = 1e-4
 """A lower temperature draws the best token anyway, and dividing by it overflows."""
+_LEAST_PARTS, _MOST_PARTS, _SHORTEST_PART = 64, 512, 64
+"""Of a vocabulary, in `best_tokens`: 128,256 is 501 parts of 256, 151,936 is 128 of 1,187."""
 
 
 class Sampler:
@@ -71,9 +74,27 @@ class Sampler:
 
 
 def best_tokens(logits: torch.Tensor) -> torch.Tensor:
-    """[2, n] int64 on the device of logits [n, vocab]: the best token of each row, and 1 where its logit is finite."""
-    best = logits.argmax(dim=-1)  # NaN counts as the largest
-    return torch.stack((best, logits.gather(1, best[:, None]).flatten().isfinite().long()))
+    """[2, n] int64 on the device of logits [n, vocab]: the best token of each row, and 1 where its logit is finite.
+
+    NaN counts as the largest, and of equals the first is taken. In two stages where the vocabulary divides into parts: a
+    reduction runs a row in one block of a GPU, or in a few, and so leaves most of it idle when the rows are few.
+    """
+    parts = _parts_of(logits.shape[1])
+    if parts == 1:
+        value, best = logits.max(dim=-1)
+    else:
+        values, places = logits.unflatten(1, (parts, -1)).max(dim=-1)
+        value, part = values.max(dim=-1)
+        best = part * (logits.shape[1] // parts) + places.gather(1, part[:, None])[:, 0]
+    return torch.stack((best, value.isfinite().long()))
+
+
+@lru_cache
+def _parts_of(vocab: int) -> int:
+    """The most equal parts, 512 at most, in which a vocabulary can be searched; 1 where those are too few or too short."""
+    most = min(_MOST_PARTS, vocab // _SHORTEST_PART)
+    parts = max((n for n in range(1, most + 1) if vocab % n == 0), default=1)
+    return parts if parts >= _LEAST_PARTS else 1
 
 
 def likeliest(best: torch.Tensor) -> list[int | None]:

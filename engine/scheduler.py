@@ -144,16 +144,18 @@ class Scheduler:
             budget -= scheduled.num_tokens
         return plan
 
-    def commit(self, plan: list[ScheduledRequest]) -> None:
-        """After the forward pass: the planned positions are computed and their full blocks can be hit."""
+    def commit(self, plan: list[ScheduledRequest]) -> list[SlotsWritten]:
+        """After the forward pass: the planned positions are computed and their full blocks can be hit. An event of each."""
+        written = []
         for item in plan:
             request = item.request
-            self._emit(
-                SlotsWritten(self.step, request.request_id, item.start, tuple(request.block_table.slots(item.start, item.stop)))
-            )
+            slots = tuple(request.block_table.slots(item.start, item.stop))
+            written.append(SlotsWritten(self.step, request.request_id, item.start, slots))
+            self._emit(written[-1])
             request.num_computed_tokens = item.stop
             if self.config.enable_prefix_caching:
                 self._store_full_blocks(request)
+        return written
 
     def fork(self, parent: Request, children: Sequence[Request]) -> bool:
         """After the pass that computed the parent's last prompt token: all its children read its blocks, or none of them does.

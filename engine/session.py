@@ -8,17 +8,21 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from engine.budget import Budget
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig
 from engine.detached import DetachedEngine
 from engine.engine import Engine
 from engine.errors import PagewalkError, RequestError
 from engine.events import Event, TokenSampled
 from engine.limits import MIB, Limits
+from engine.lookup import Lookup, look_up
 from engine.model_loader import LoadedModel
-from engine.trace import Trace
+from engine.recording_shelf import Recording
+from engine.run_settings import RunSettings
+from engine.trace import CacheState, Trace
 from engine.turns import Turn, Turns
 
 log = logging.getLogger("pagewalk.session")
@@ -29,20 +33,10 @@ EXPIRED = "This session expired. Press Generate for a new run."
 
 
 @dataclass(frozen=True, slots=True)
-class RunSettings:
-    """Everything a run depends on, so that a paused one is continued only if nothing was changed."""
-
-    prompts: tuple[str, ...]
-    config: EngineConfig
-    params: SamplingParams
-    chat: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Update:
     """Events since the update before it. `problem` is a sentence if the run broke off.
 
-    place: in the queue for a turn, from 1, while the run waits there; such an update has no events and no number.
+    place: in the queue for a turn, from 1, while the run waits there.
     """
 
     events: list[Event]
@@ -56,7 +50,7 @@ class Session:
 
     `updates()` follows the run; `stop()` ends it after the pass in progress; `step_once()` does exactly one pass. The engine,
     its pool and its cached blocks live on between runs while the model and the configuration stay the same, and as long as
-    nobody needs the memory more.
+    nobody needs the memory more. A recording may be shown in the run's place, until the next one begins.
     """
 
     def __init__(
@@ -70,6 +64,7 @@ class Session:
         self.engine: AnyEngine | None = None
         self.run_id = ""
         self.settings: RunSettings | None = None
+        self.recording: Recording | None = None
         self.last_seen = time.monotonic()
         self.closed_at: float | None = None
         self.limits = limits or Limits()
@@ -92,7 +87,8 @@ class Session:
 
     @property
     def trace(self) -> Trace | None:
-        return self._trace
+        """Of the recording that is shown, or else of the run."""
+        return self._trace if self.recording is None else self.recording.trace
 
     @property
     def running(self) -> bool:
@@ -113,21 +109,55 @@ class Session:
 
         Once the run stands still, what nobody followed (blocks freed after the tab was closed) counts as carried too.
         """
+        if self.recording is not None:
+            return list(self.recording.trace.events), 0
         if not self.running and self._has_news():
             self._next_update(running=False)
         with self._news:
             events = self._trace.events[: self._num_sent] if self._trace else []
             return list(events), self.num_updates
 
-    def engine_for_lookups(self) -> AnyEngine:
-        """Raises PagewalkError, saying why, where there is none."""
-        if self.engine is not None:
-            return self.engine
+    def state_at(self, step: int | None = None) -> CacheState:
+        """The cache after `step`, None: after the newest. Raises PagewalkError where nothing ran and no recording is shown."""
+        trace, engine = self.trace, self.engine
+        if trace is None:
+            raise PagewalkError("This session has no run yet. Generate first.")
+        with engine.lock if engine is not None else nullcontext():
+            return trace.state_at(trace.last_step if step is None else step)
+
+    def lookup(
+        self, request_id: str, query_position: int | None, key_position: int, layer: int, head: int, as_of: int | None = None
+    ) -> Lookup:
+        """In the recording that is shown, or else in the run. Raises PagewalkError, saying why there is nothing to look up."""
+        engine, recording = self.engine, self.recording
+        if recording is not None:
+            return look_up(recording.trace, request_id, query_position, key_position, layer, head, None, as_of)
+        if engine is not None:
+            return engine.lookup(request_id, query_position, key_position, layer, head, as_of)
         if self._trace is not None:
             raise PagewalkError("The memory of this run was needed for other visitors. Press Generate for a new run.")
         raise PagewalkError("This session has no run yet. Press Generate.")
 
     # ---- runs ---------------------------------------------------------------------------------------
+
+    def show(self, recording: Recording) -> None:
+        """Shows a recording in place of the run, which stops if it is in progress.
+
+        One that a visitor brought takes memory from the budget, and the run's is given back for it. Raises RequestError, with
+        nothing changed, where the others hold too much.
+        """
+        own = recording.num_bytes
+        with self._life:
+            before = self.budget.held(self)
+            if own:
+                self.budget.hold(self, before + own)
+            self.stop()
+            if own and not self.running:
+                self._let_go()
+                self.budget.hold(self, own)
+            with self._news:
+                self.recording = recording
+                self.run_id = secrets.token_urlsafe(6)
 
     def begin(self, model: LoadedModel, settings: RunSettings) -> None:
         """Queues the prompts of a new run. Raises PagewalkError if one cannot be accepted; the run before it is still there."""
@@ -144,6 +174,7 @@ class Session:
             old = self.engine
             with self._news:
                 self.engine, self.settings, self._trace = engine, settings, engine.trace
+                self.recording = None
                 self.run_id = secrets.token_urlsafe(6)
                 self._num_sent = self.num_updates = 0
                 self._problem = None
@@ -151,8 +182,11 @@ class Session:
                 self._began, self._steps = time.monotonic(), 0
             if old is not None and old is not engine:
                 old.close()
-            for prompt in settings.prompts:
-                engine.add_request(prompt, settings.params, settings.chat)
+            for i, prompt in enumerate(settings.prompts):
+                if i * settings.stagger:
+                    engine.add_later(i * settings.stagger, prompt, settings.params, settings.chat)
+                else:
+                    engine.add_request(prompt, settings.params, settings.chat)
 
     def can_continue(self, model: LoadedModel, settings: RunSettings) -> bool:
         """Whether a paused run is the very run that is asked for."""
@@ -210,12 +244,9 @@ class Session:
                         lambda: self._has_news() or not self.running, timeout=0.0 if self.place != told else 1.0
                     )
                 running, place = self.running, self.place
-                if self._has_news() or not running:
-                    told = 0
-                    yield self._next_update(running)
-                elif place != told:
+                if self._has_news() or not running or place != told:
                     told = place
-                    yield Update([], True, None, place)
+                    yield self._next_update(running, place)
                 if not running:
                     return
                 self.last_seen = time.monotonic()
@@ -232,7 +263,7 @@ class Session:
         if not self._life.acquire(blocking=False):
             return False
         try:
-            if self.running or self.engine is None:
+            if self.running or not self.budget.held(self):
                 return False
             self._abort_all()
             self._let_go()
@@ -245,7 +276,7 @@ class Session:
         self.stop()
         with self._life:
             self._let_go()
-            self._trace = self.settings = None
+            self._trace = self.settings = self.recording = None
 
     def _let_go(self) -> None:
         engine, self.engine = self.engine, None
@@ -253,6 +284,8 @@ class Session:
             engine.close()
         if self._trace is not None:
             self._trace.capture = None
+        if self.recording is not None and self.recording.num_bytes:
+            self.recording.trace.capture = None
         self.budget.hold(self, 0)
 
     def _granted(self, config: EngineConfig) -> EngineConfig:
@@ -288,14 +321,14 @@ class Session:
     def _has_news(self) -> bool:
         return self._trace is not None and len(self._trace.events) > self._num_sent
 
-    def _next_update(self, running: bool) -> Update:
+    def _next_update(self, running: bool, place: int = 0) -> Update:
         if self._trace is None:
             return Update([], False, EXPIRED)
         with self._news:
             events = self._trace.events[self._num_sent :]
             self._num_sent += len(events)
             self.num_updates += 1
-            return Update(events, running, self._problem)
+            return Update(events, running, self._problem, place)
 
     def _advance(self) -> bool:
         """One forward pass; whether there is more to do."""
@@ -335,8 +368,7 @@ class Session:
         engine = self.engine
         if engine is not None:
             with engine.lock:
-                for request_id in list(engine.requests):
-                    engine.abort(request_id)
+                engine.abort_all()
 
     def _log_run(self, engine: AnyEngine) -> None:
         """One line a run, nothing of what the visitor wrote."""

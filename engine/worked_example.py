@@ -24,8 +24,12 @@ CONTEXT_LEN, KEY_POSITION, SEED = 38, 20, 0
 
 @dataclass(frozen=True, slots=True)
 class WorkedExample:
-    """Vectors float32. address is of this process's own pool; byte_offset is slot * slot_bytes within it."""
+    """Vectors float32. address is of this process's own pool; byte_offset is slot * slot_bytes within it.
 
+    slots and key_norms are of every position that the query sees, [context_len].
+    """
+
+    seed: int
     block_table: tuple[int, ...]
     block_size: int
     num_blocks: int
@@ -35,19 +39,22 @@ class WorkedExample:
     block_offset: int
     physical_block: int
     slot: int
+    slots: tuple[int, ...]
     slot_bytes: int
     byte_offset: int
     address: int
     key: torch.Tensor
+    key_norms: torch.Tensor
     query: torch.Tensor
     attended: AttendedHead
     output_paged: torch.Tensor
     max_abs_difference: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON: the numbers of the six steps, weights [38], vectors [8]."""
-        weights = self.attended.weights
+        """Plain JSON: the numbers of the six steps; slots, key_norms, raw_dots, scores and weights [38]; vectors [8]."""
+        weights, raw = self.attended.weights, self.attended.raw_dots
         return {
+            "seed": self.seed,
             "block_table": list(self.block_table),
             "block_size": self.block_size,
             "num_blocks": self.num_blocks,
@@ -57,22 +64,27 @@ class WorkedExample:
             "block_offset": self.block_offset,
             "physical_block": self.physical_block,
             "slot": self.slot,
+            "slots": list(self.slots),
             "slot_bytes": self.slot_bytes,
             "byte_offset": self.byte_offset,
             "address": hex(self.address),
             "key": self.key.tolist(),
             "query": self.query.tolist(),
             "key_norm": float(self.key.norm()),
+            "key_norms": self.key_norms.tolist(),
             "raw_dot": self.attended.raw_dot,
             "scale": self.attended.scale,
             "score": self.attended.score,
             "weight": self.attended.weight,
+            "raw_dots": raw.tolist(),
+            "scores": (raw * self.attended.scale).tolist(),
             "weights": weights.tolist(),
             "largest_weight": float(weights.max()),
             "largest_weight_position": int(weights.argmax()),
             "output_paged": self.output_paged.tolist(),
             "output_dense": self.attended.output_dense.tolist(),
             "output_norm": float(self.output_paged.norm()),
+            "differences": (self.output_paged - self.attended.output_dense).tolist(),
             "max_abs_difference": self.max_abs_difference,
         }
 
@@ -95,11 +107,27 @@ def worked_example() -> WorkedExample:
     slot = table.slot(KEY_POSITION)
     slot_bytes = k_pool.stride(0) * k_pool.element_size()
     return WorkedExample(
-        BLOCK_TABLE, BLOCK_SIZE, NUM_BLOCKS, CONTEXT_LEN, KEY_POSITION,
-        KEY_POSITION // BLOCK_SIZE, KEY_POSITION % BLOCK_SIZE, table[KEY_POSITION // BLOCK_SIZE],
-        slot, slot_bytes, slot * slot_bytes, slot_address(k_pool, slot),
-        k_pool[slot, 0], query, attended, paged, float((paged - attended.output_dense).abs().max()),
-    )  # fmt: skip
+        seed=SEED,
+        block_table=BLOCK_TABLE,
+        block_size=BLOCK_SIZE,
+        num_blocks=NUM_BLOCKS,
+        context_len=CONTEXT_LEN,
+        key_position=KEY_POSITION,
+        logical_block=KEY_POSITION // BLOCK_SIZE,
+        block_offset=KEY_POSITION % BLOCK_SIZE,
+        physical_block=table[KEY_POSITION // BLOCK_SIZE],
+        slot=slot,
+        slots=tuple(slots.tolist()),
+        slot_bytes=slot_bytes,
+        byte_offset=slot * slot_bytes,
+        address=slot_address(k_pool, slot),
+        key=k_pool[slot, 0],
+        key_norms=k_pool[slots, 0].norm(dim=1),
+        query=query,
+        attended=attended,
+        output_paged=paged,
+        max_abs_difference=float((paged - attended.output_dense).abs().max()),
+    )
 
 
 def describe(example: WorkedExample) -> str:

@@ -3,7 +3,8 @@
 One program reads one KV head over one range of tokens of one sequence. All KV heads share the ranges, so the plan speaks of
 ranges ("pieces") only. Lengths are counted in tiles, the tokens a program reads at a time.
 
-    whole    enough (sequence, KV head) pairs to fill the card, of about one length: one piece a sequence, nothing to merge
+    whole    one piece a sequence, nothing to merge: enough (sequence, KV head) pairs to fill the card, of about one length;
+             or none longer than a merge is worth
     even     too few pairs: every sequence in equal pieces
     ragged   unequal lengths: large pieces first, then small ones that fill the tail, as the card's own scheduler hands
              them out in order (Hummel, Schonberg, Flynn: "Factoring", CACM 1992, with two sizes)
@@ -77,6 +78,7 @@ class Pieces:
 BYTES_PER_SM = 96 * 1024  # K and V in flight that saturate an H200's memory; 64 to 128 KiB is flat, twice is slower
 RESIDENT = {64: 6, 128: 4, 256: 4}  # programs of a ragged batch whose registers an SM holds, by padded head_dim
 SHORT_SHARE = 512  # tokens a program below which a ragged batch is cut finer
+SHORT_TOKENS = 128  # the longest sequence that is never cut: a merge launch takes longer than four tiles in a row
 SCRATCH_BYTES = 16 * 1024  # shared memory left for what the compiler exchanges between warps
 EVEN_CHOICES = 256  # numbers of parts that are looked at
 MAX_PAGES = 8  # page ids that travel through the loop as scalars
@@ -99,14 +101,16 @@ def decode_config(
 
     What decides is the bytes of K and V in flight on the card. From 1.2 (sequence, KV head) pairs an SM (2.1 at head_dim 64)
     one program a pair is enough, and the fewer pairs the more each keeps in flight; with fewer pairs sequences are cut until
-    96 KiB an SM are. The grid is kept close to what it must hold: the merge is launched early only once every program of it
-    has started, and one that finds nothing to do still takes its turn.
+    96 KiB an SM are. Where no sequence is longer than SHORT_TOKENS none is cut, however little of the card they fill: a few
+    tiles one after the other take less time than the launch that merges. The grid is kept close to what it must hold: the
+    merge is launched early only once every program of it has started, and one that finds nothing to do still takes its turn.
     """
     dp, batch, even = padded(head_dim), len(lens), is_even(lens)
     per_sm = int((lens > 0).sum()) * n_kv / limits.sms
     small = Shape(1, 32, 3) if dp <= 64 else Shape(2, 32, 3) if dp <= 128 else Shape(4, 16, 3)
-    if even and per_sm >= (2.1 if dp <= 64 else 1.2):
-        cut, shape = Cut.WHOLE, _whole_shape(dp, per_sm)
+    fills, short = per_sm >= (2.1 if dp <= 64 else 1.2), int(lens.max()) <= SHORT_TOKENS
+    if short or (even and fills):
+        cut, shape = Cut.WHOLE, _whole_shape(dp, per_sm) if fills else small
     elif even:
         cut, shape = Cut.EVEN, small
     else:

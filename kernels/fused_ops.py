@@ -9,21 +9,28 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
+
+from kernels.early_launch import early
 
 
 @triton.jit
-def rms_norm_kernel(X, RESIDUAL, WEIGHT, OUT, x_row, eps, N: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr):
+def rms_norm_kernel(
+    X, RESIDUAL, WEIGHT, OUT, x_row, eps, N: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, PDL: tl.constexpr
+):
     """Grid (T,): a row of x, added to the residual stream if ADD, over its root mean square."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     mask = i < N
+    weight = tl.load(WEIGHT + i, mask=mask, other=0.0)
+    if PDL:
+        gdc_wait()
     x = tl.load(X + row * x_row + i, mask=mask, other=0.0)
     if ADD:
         x = (x.to(tl.float32) + tl.load(RESIDUAL + row * N + i, mask=mask, other=0.0).to(tl.float32)).to(x.dtype)
         tl.store(RESIDUAL + row * N + i, x, mask=mask)
     wide = x.to(tl.float32)
     scaled = wide * tl.rsqrt(tl.sum(wide * wide, 0) / N + eps)
-    weight = tl.load(WEIGHT + i, mask=mask, other=0.0)
     out = scaled.to(x.dtype).to(tl.float32) * weight.to(tl.float32)
     tl.store(OUT + row * N + i, out.to(OUT.dtype.element_ty), mask=mask)
 
@@ -32,7 +39,7 @@ def rms_norm_kernel(X, RESIDUAL, WEIGHT, OUT, x_row, eps, N: tl.constexpr, BLOCK
 def rope_and_write_kernel(
     QKV, COS, SIN, POSITIONS, SLOTS, Q_OUT, KV_OUT, K_POOL, V_POOL,
     qkv_row, cos_row, q_row, kv_row, pool_slot,
-    N_Q: tl.constexpr, N_KV: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, KEEP: tl.constexpr,
+    N_Q: tl.constexpr, N_KV: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, KEEP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Grid (T, n_q + 2 n_kv): one head of one token. Queries and keys are rotated; keys and values go to the token's slot."""
     token = tl.program_id(0).to(tl.int64)
@@ -40,6 +47,8 @@ def rope_and_write_kernel(
     i = tl.arange(0, HALF)
     mask = i < D // 2
     x = QKV + token * qkv_row + head * D
+    if PDL:
+        gdc_wait()
     low = tl.load(x + i, mask=mask, other=0.0)
     high = tl.load(x + D // 2 + i, mask=mask, other=0.0)
     kind = low.dtype
@@ -80,11 +89,13 @@ def rope_and_write_kernel(
 
 
 @triton.jit
-def silu_mul_kernel(GATE_UP, OUT, row_stride, N: tl.constexpr, BLOCK: tl.constexpr):
+def silu_mul_kernel(GATE_UP, OUT, row_stride, N: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr):
     """Grid (T, N / BLOCK): silu(gate) * up of a merged projection [T, 2 N]."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = i < N
+    if PDL:
+        gdc_wait()
     gate = tl.load(GATE_UP + row * row_stride + i, mask=mask, other=0.0)
     up = tl.load(GATE_UP + row * row_stride + N + i, mask=mask, other=0.0)
     wide = gate.to(tl.float32)
@@ -99,7 +110,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.
     block = triton.next_power_of_2(n)
     rms_norm_kernel[(rows,)](
         x, x if residual is None else residual, weight, out, x.stride(0), eps, N=n, BLOCK=block, ADD=residual is not None,
-        num_warps=min(16, max(1, block // 256)),
+        num_warps=min(16, max(1, block // 256)), **early(x.device),
     )  # fmt: skip
     return out
 
@@ -128,6 +139,7 @@ def rope_and_write(
         qkv, cos, sin, positions, slots, q_out, kept, k_pool, v_pool,
         qkv.stride(0), cos.stride(0), q_out.stride(0), kept.stride(0), k_pool.stride(0),
         N_Q=n_q, N_KV=n_kv, D=d, HALF=triton.next_power_of_2(d // 2), KEEP=kv_out is not None, num_warps=1,
+        **early(qkv.device),
     )  # fmt: skip
 
 
@@ -136,5 +148,7 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     rows, n = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty((rows, n), dtype=gate_up.dtype, device=gate_up.device)
     block = min(1024, triton.next_power_of_2(n))
-    silu_mul_kernel[(rows, triton.cdiv(n, block))](gate_up, out, gate_up.stride(0), N=n, BLOCK=block, num_warps=4)
+    silu_mul_kernel[(rows, triton.cdiv(n, block))](
+        gate_up, out, gate_up.stride(0), N=n, BLOCK=block, num_warps=4, **early(gate_up.device)
+    )
     return out

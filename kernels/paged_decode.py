@@ -17,6 +17,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from kernels.decode_launch import ROW_IDS, ROW_WIDTH, DecodePlan
+from kernels.early_launch import launches_early
 from kernels.merge_parts import LOWEST, merge_parts
 
 LOG2E = 1.4426950408889634
@@ -146,7 +147,7 @@ def paged_decode(
     nothing (kernels/triton_paged.py does) and waits for nothing: it can be captured in a CUDA graph.
     """
     (n_q, d), n_kv, config = query.shape[1:], k_pool.shape[1], plan.config
-    group, pdl = n_q // n_kv, plan.may_cut and query.is_cuda
+    group, pdl = n_q // n_kv, plan.may_cut and launches_early(query.device)
     table, step = table_words(block_tables)
     decode_kernel[(n_kv, plan.grid)](
         query, k_pool, v_pool, table, plan.pieces, out, plan.part_out, plan.part_lse,

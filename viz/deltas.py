@@ -31,6 +31,11 @@ def say(notice: dict[str, str] | None) -> Message:
     return {"kind": "notice", "notice": notice}
 
 
+def loading(name: str | None, seconds: float = 0.0, text: str = "") -> Message:
+    """How far a model is that something waits for; without a name, nothing loads: any message but a delta says so too."""
+    return {"kind": "loading", "loading": {"name": name, "seconds": int(seconds), "text": text} if name else None}
+
+
 def empty(header: Header, session: str, notice: dict[str, str] | None = None) -> Message:
     """Before any run."""
     return {"kind": "empty", "header": dict(header), "session": session, "notice": notice}

@@ -18,9 +18,9 @@ HERE = Path(__file__).parent
 PREFIX = "pagewalk"
 SUFFIXES = {".css", ".js", ".svg", ".woff2"}
 
-STYLES = ["view/stage/stage.css"]
+STYLES = ["view/stage/stage.css", "view/stage/views.css", "view/stage/learn.css", "view/worked/worked.css", "view/lab/lab.css"]
 SCRIPTS = ["plotly/plotly.min.js"]
-MODULES = ["view/stage/js/stage.js"]
+MODULES = ["view/stage/js/stage.js", "view/worked/js/worked.js", "view/lab/js/lab.js"]
 """What `<head>` names, in this order: one more file of viz/ is one more line in one of these lists."""
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import gradio as gr
 
 from engine.config import EngineConfig, SamplingParams
-from engine.errors import PagewalkError
-from engine.session import RunSettings, Session, nonempty
+from engine.errors import PagewalkError, RequestError
+from engine.run_settings import RunSettings
+from engine.scenarios import SCENARIOS
+from engine.session import EXPIRED, Session, nonempty
 from engine.worked_example import worked_example
-from web.host import PACE, Host, model_name, viewer_of
+from web.host import PACE, Host, viewer_of
 
 
 class Api:
@@ -22,9 +24,10 @@ class Api:
 
     def bind(self) -> None:
         """Inside `with gr.Blocks()`."""
-        gr.api(self.generate, api_name="generate", concurrency_limit=8)
+        gr.api(self.generate, api_name="generate", concurrency_limit=None)
         gr.api(self.lookup, api_name="lookup", queue=False)
         gr.api(self.state, api_name="state", queue=False)
+        gr.api(self.scenarios, api_name="scenarios", queue=False)
         gr.api(self.worked_example, api_name="worked_example", queue=False)
 
     def generate(
@@ -42,39 +45,52 @@ class Api:
         block_size: int = 16,
         num_blocks: int = 128,
     ) -> Iterator[dict[str, Any]]:
-        """Generate through the paged cache. Streams the state of the run; the last message has every text.
+        """Generate text with a small language model whose attention cache is paged, and keep the run for /state and /lookup.
+
+        Streams what every sequence has said so far about five times a second; the last message (running: false) is the result.
+        It holds `session`, which names the run in /state and /lookup; `requests`, the sequences' letters; for each of them
+        `texts`, `token_ids` and `finish_reasons` ("stop", "length", "abort", "error"); `problem`, a sentence if the run broke
+        off; `waiting`, the place in the queue for a turn while there is one (0: running).
 
         Args:
-            prompt: one prompt. prompts: several, instead. max_tokens: new tokens for each. n: sequences for each prompt.
-            temperature: 0 is greedy. top_p, top_k, seed: sampling. chat: use the model's chat template.
-            block_size: slots a block. num_blocks: blocks in the pool.
+            prompt: one prompt, as raw text
+            max_tokens: new tokens for each sequence, at most
+            prompts: several prompts that run side by side, instead of `prompt`
+            n: sequences drawn from each prompt; they share its blocks
+            temperature: 0 is greedy; with more, `seed` makes the draw repeatable
+            top_p: draw from the likeliest tokens that make up this share (1: all)
+            top_k: draw from this many of the likeliest tokens (0: all)
+            seed: of the draws
+            chat: put each prompt through the model's chat template
+            block_size: slots (tokens) a block
+            num_blocks: blocks in the pool; too few, and sequences are preempted and computed again
         """
         try:
+            wanted = [_text("prompt", prompt)] if prompts is None else _texts("prompts", prompts)
             session = self.host.store.of_viewer(viewer_of(request))
-            model = self.host.shelf.get(model_name(None))
             params = SamplingParams(max_tokens=max_tokens, n=n, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
             config = EngineConfig(block_size=block_size, num_blocks=num_blocks)
-            session.begin(model, RunSettings(nonempty(prompts or [prompt]), config, params, chat))
+            model = self.host.shelf.get(None)
+            session.begin(model, RunSettings(nonempty(wanted), config, params, _flag("chat", chat)))
+            session.start()
+            for update in session.updates(PACE):
+                yield {**_outputs(session), "running": update.running, "problem": update.problem, "waiting": update.place}
         except PagewalkError as error:
-            raise gr.Error(str(error)) from None
-        session.start()
-        for update in session.updates(PACE):
-            yield {**_outputs(session), "running": update.running, "problem": update.problem}
+            raise gr.Error(str(error), print_exception=False) from None
 
-    def state(self, session: str = "", step: int = -1, request: gr.Request | None = None) -> dict[str, Any]:
-        """The cache after a step of the session's run: tables, reference counts, counts of blocks.
+    def state(self, request: gr.Request, session: str = "", step: int = -1) -> dict[str, Any]:
+        """The paged cache after a step of a run or recording: block tables, reference counts, blocks used, shared and cached.
 
         Args:
-            session: the token that the page or /generate gave; empty for the caller's own. step: -1 for the newest.
+            session: the token that /generate answered with (or that the page shows); empty: this client's own run
+            step: number of the forward pass; 0 is before the first one, -1 the newest
         """
         try:
-            found = self.host.session_of(session, request)
-            if found.trace is None or found.engine is None:
-                raise PagewalkError("This session has no run yet. Generate first.")
-            with found.engine.lock:
-                state = found.trace.state_at(step if step >= 0 else found.trace.last_step)
+            found = self.host.session_of(_text("session", session), request)
+            at = _whole("step", step, -1)
+            state = found.state_at(at if at >= 0 else None)
         except PagewalkError as error:
-            raise gr.Error(str(error)) from None
+            raise gr.Error(str(error), print_exception=False) from None
         return {
             "step": state.step,
             "num_blocks": state.num_blocks,
@@ -104,24 +120,40 @@ class Api:
         layer: int = 0,
         head: int = 0,
     ) -> dict[str, Any]:
-        """Follow one token to its block, slot, address, key, score and weight, checked against dense attention.
+        """Follow one token of a run to where its key is: logical block, physical block, slot, byte address, key, score, weight.
+
+        The head's output from the paged kernel is checked against dense attention (max_abs_difference). Where there is nothing
+        to look up, the answer is {"ok": false, "reason": a sentence}.
 
         Args:
-            session: the token that the page or /generate gave; empty for the caller's own. request_id: the sequence's letter.
-            key_position: the token looked up. query_position: the token that asks; -1 for the newest with a slot.
-            layer, head: which query head of which layer.
+            session: the token that /generate answered with (or that the page shows); empty: this client's own run
+            request_id: the sequence's letter, "A" for the first
+            key_position: the token looked up, counted from 0
+            query_position: the token that asks, not before key_position; -1: the newest that has a slot
+            layer: counted from 0
+            head: query head, counted from 0
         """
-        query = None if query_position < 0 else query_position
-        return self.host.lookup(request_id, key_position, query, layer, head, session, request)
+        try:
+            names = _text("session", session), _text("request_id", request_id)
+            query = _whole("query_position", query_position, -1)
+            numbers = _whole("key_position", key_position), _whole("layer", layer), _whole("head", head)
+        except PagewalkError as error:
+            return {"ok": False, "reason": str(error)}
+        return self.host.lookup(names[1], numbers[0], None if query < 0 else query, numbers[1], numbers[2], names[0], request)
+
+    def scenarios(self) -> list[dict[str, str]]:
+        """The examples of the page: the id that a link names, a title, and what there is to see."""
+        return [{"id": s.id, "title": s.title, "sentence": s.sentence} for s in SCENARIOS.values()]
 
     def worked_example(self) -> dict[str, Any]:
-        """The worked lookup: block table [7, 2, 15], token 20, every number of its six steps."""
+        """One lookup worked out by hand, always the same: 38 tokens, block table [7, 2, 15], token 20, each number."""
         return worked_example().to_dict()
 
 
 def _outputs(session: Session) -> dict[str, Any]:
     engine = session.engine
-    assert engine is not None
+    if engine is None:
+        raise PagewalkError(EXPIRED)
     with engine.lock:
         outputs = [engine.output(request_id) for request_id in engine.requests]
         return {
@@ -132,3 +164,32 @@ def _outputs(session: Session) -> dict[str, Any]:
             "token_ids": [o.token_ids for o in outputs],
             "finish_reasons": [o.finish_reason for o in outputs],
         }
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise RequestError(f"{name} is {_short(value)}; give text.")
+    return value
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise RequestError(f"{name} is {_short(value)}; give a list of texts.")
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise RequestError(f"{name} is {_short(value)}; give true or false.")
+    return value
+
+
+def _whole(name: str, value: Any, low: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 1 << 31:
+        raise RequestError(f"{name} is {_short(value)}; give a whole number from {low}.")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

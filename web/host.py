@@ -5,41 +5,57 @@ from __future__ import annotations
 import dataclasses
 import os
 import secrets
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError
+from engine.exchange import export_recording, import_recording
+from engine.limits import MIB
+from engine.lookup import look_up
 from engine.model_loader import DEFAULT_NAME
 from engine.model_shelf import ModelShelf
-from engine.session import RunSettings, Session, nonempty
+from engine.recording_shelf import Recording, RecordingShelf
+from engine.run_settings import RunSettings
+from engine.session import Session, nonempty
 from engine.session_store import SessionStore
 from engine.version import VERSION
 from viz import deltas
 from web.models import check_model
+from web.recordings import link_of, recording_header, uploaded_file
+from web.views import Source, shown_by, view
 
 MAX_SEQUENCES = 7
 DEFAULT_MODEL = os.environ.get("PAGEWALK_MODEL") or DEFAULT_NAME
+EXPIRED = "This session expired. The recording is still here; press Generate for a new run."
 PACE = 0.2  # seconds between two updates of a page: each takes some milliseconds from a forward pass on a small machine
 
 
 class Host:
-    """What one process shares among its visitors: the weights and the list of sessions. Handlers are its methods."""
+    """What one process shares among its visitors: weights, recordings and the list of sessions. Handlers are its methods."""
 
     def __init__(
-        self, shelf: ModelShelf | None = None, store: SessionStore | None = None, models: tuple[str, ...] | None = None
+        self,
+        shelf: ModelShelf | None = None,
+        store: SessionStore | None = None,
+        models: tuple[str, ...] | None = None,
+        recordings: RecordingShelf | None = None,
     ) -> None:
         self.shelf = shelf or ModelShelf()
         self.store = store or SessionStore()
         self.models = models  # what a visitor may choose beside the default; None: any
+        self.recordings = recordings or RecordingShelf()
 
     # ---- the page's own events ------------------------------------------------------------------
 
-    def load(self, token: str, request: gr.Request) -> Iterator[deltas.Message]:
-        """A page opens: it comes back to its session, or begins one; meanwhile the model loads."""
+    def load(self, token: str, example: str, reloaded: str, request: gr.Request) -> Iterator[deltas.Message]:
+        """A page opens: it comes back to its session, or plays a recording; meanwhile the model loads."""
         viewer = viewer_of(request)
         try:
             session = self.store.readopt(token, viewer) if token else None
@@ -48,17 +64,75 @@ class Host:
         except PagewalkError as error:
             yield deltas.empty(preview_header(), "", deltas.notice("bad", str(error)))
             return
-        said = "This session expired. Press Generate for a new run." if expired else None
+        said = deltas.notice("info", "This session expired. Press Generate for a new run.") if expired else None
+        if session.trace is None or (example and not reloaded):
+            said = self._show(session, example) or said
         yield self.snapshot(session, said)
-        status = self.shelf.request(model_name(None))
-        while not status.ready and status.problem is None and session.trace is None:
-            text = f"Loading {DEFAULT_MODEL}, {status.seconds:.0f} s so far: {status.text} Generate works when it is ready."
-            yield deltas.empty(preview_header(), session.token, deltas.notice("info", text))
+        yield from self._loading(None)
+
+    def _show(self, session: Session, example: str) -> dict[str, str] | None:
+        """The recording that a link names, or the first one. A bad notice where there is no such recording."""
+        try:
+            session.show(self.recordings.get(example or "first"))
+        except PagewalkError as error:
+            first = self.recordings.first()
+            if first is not None and session.trace is None:
+                session.show(first)
+            return deltas.notice("bad", str(error)) if example else None
+        return None
+
+    def export(self, request: gr.Request) -> Iterator[tuple[deltas.Message, str | None]]:
+        """What the session shows, as a file to download; Gradio has its own copy by the time this goes on and removes ours."""
+        folder = Path(tempfile.mkdtemp(prefix="pagewalk-export-"))
+        try:
+            path, said = export_recording(
+                self.store.of_viewer(viewer_of(request)), folder, self.store.limits.max_upload_mb * MIB
+            )
+            size = path.stat().st_size / 2**20
+            yield deltas.say(deltas.notice("info", f"{path.name}, {size:,.1f} MiB. {said}") if said else None), str(path)
+        except PagewalkError as error:
+            yield deltas.say(deltas.notice("bad", str(error))), None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def import_file(self, data: Any, request: gr.Request) -> deltas.Message:
+        """Shows the recording that a visitor has sent; one that is none leaves what is shown. Nothing in `data` is trusted."""
+        data = data if isinstance(data, dict) else {}
+        path = uploaded_file(data.get("path"))
+        if path is None:
+            return deltas.say(deltas.notice("bad", "The file did not arrive: try again."))
+        try:
+            session = self.store.of_viewer(viewer_of(request))
+            name = str(data.get("name") or "the file")[:80]
+            session.show(import_recording(path, name, self.store.limits.max_upload_mb * MIB))
+            return self.snapshot(session)
+        except PagewalkError as error:
+            return deltas.say(deltas.notice("bad", str(error)))
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _loading(self, name: str | None) -> Iterator[deltas.Message]:
+        """How far the model is, once a second until it is there. What the page shows stays."""
+        status, waited = self.shelf.request(name), False
+        while not status.ready and status.problem is None:
+            waited = True
+            yield deltas.loading(name or DEFAULT_MODEL, status.seconds, status.text)
             time.sleep(1.0)
-            status = self.shelf.request(model_name(None))
-        if session.trace is None:
-            problem = deltas.notice("bad", status.problem) if status.problem else None
-            yield deltas.empty(self._header(session), session.token, problem or (said and deltas.notice("info", said)) or None)
+            status = self.shelf.request(name)
+        if status.problem:
+            yield deltas.say(deltas.notice("bad", status.problem))
+        elif waited:
+            yield deltas.loading(None)
+
+    def open_recording(self, example: Any, request: gr.Request) -> tuple[deltas.Message, Recording | None]:
+        """Shows a shipped recording in place of the run. Nothing in `example` is trusted."""
+        try:
+            session = self.store.of_viewer(viewer_of(request))
+            recording = self.recordings.get(str(example))
+            session.show(recording)
+        except PagewalkError as error:
+            return {**deltas.say(deltas.notice("bad", str(error))), "refused": True}, None
+        return self.snapshot(session), recording
 
     def generate(self, request: gr.Request, *values: Any) -> Iterator[deltas.Message]:
         """Generate: a new run to its end, or the rest of one begun with Step."""
@@ -67,14 +141,16 @@ class Host:
             session = self.store.of_viewer(viewer_of(request))
             yield from self._prepare(session, values)
             yield self.snapshot(session)
+            run_id, said = session.run_id, None
             session.start()
             for update in session.updates(PACE):
-                if update.place:
-                    yield deltas.say(deltas.notice("info", session.turns.sentence(update.place)))
-                    continue
+                if session.run_id != run_id:  # a recording was opened meanwhile
+                    return
                 said = deltas.notice("bad", update.problem) if update.problem else None
-                yield deltas.delta(session.run_id, session.num_updates, update.events, update.running, said)
-            yield deltas.end(session.run_id, session.num_updates)
+                if update.place:
+                    said = deltas.notice("info", session.turns.sentence(update.place))
+                yield deltas.delta(run_id, session.num_updates, update.events, update.running, said)
+            yield deltas.end(run_id, session.num_updates, said)
         except PagewalkError as error:
             yield self._problem(session, error)
 
@@ -88,7 +164,7 @@ class Host:
             update = session.step_once()
             said = deltas.notice("bad", update.problem) if update.problem else None
             yield deltas.delta(session.run_id, session.num_updates, update.events, False, said)
-            yield deltas.end(session.run_id, session.num_updates)
+            yield deltas.end(session.run_id, session.num_updates, said)
         except PagewalkError as error:
             yield self._problem(session, error)
 
@@ -104,45 +180,71 @@ class Host:
 
     def resync(self, request: gr.Request) -> deltas.Message:
         """The page lost an update: the whole run so far."""
-        return self.snapshot(self.store.of_viewer(viewer_of(request)))
+        session = self.store.of_viewer(viewer_of(request))
+        return deltas.say(deltas.notice("info", EXPIRED)) if session.trace is None else self.snapshot(session)
 
     def close(self, request: gr.Request) -> None:
         self.store.close(viewer_of(request))
 
     def stage_lookup(self, data: Any) -> dict[str, Any]:
-        """The Stage asks for the numbers of one lookup. Nothing in `data` is trusted."""
+        """The Stage asks for the numbers of one lookup. Nothing in `data` is trusted.
+
+        A shipped recording answers even where the session that showed it has expired.
+        """
         data = data if isinstance(data, dict) else {}
-        return self.lookup(
-            request_id=str(data.get("request", "")),
-            key_position=_int(data.get("key_position")),
-            query_position=None if data.get("query_position") is None else _int(data["query_position"]),
-            layer=_int(data.get("layer", 0)),
-            head=_int(data.get("head", 0)),
-            session=str(data.get("session", "")),
-        )
+        session, shipped = str(data.get("session", "")), data.get("recording")
+        request, query = str(data.get("request", "")), data.get("query_position")
+        query = None if query is None else _int(query)
+        as_of = data.get("step")
+        as_of = None if as_of is None else _int(as_of)
+        key, layer, head = (_int(data.get(name, 0)) for name in ("key_position", "layer", "head"))
+        try:
+            if self.store.knows(session):
+                return self.store.by_token(session).lookup(request, query, key, layer, head, as_of).to_dict()
+            if shipped:
+                return look_up(self.recordings.get(str(shipped)).trace, request, query, key, layer, head, None, as_of).to_dict()
+        except PagewalkError as error:
+            return {"ok": False, "reason": str(error)}
+        return {"ok": False, "reason": EXPIRED}
+
+    def stage_view(self, data: Any) -> dict[str, Any]:
+        """The Stage's dock asks for one view of what the session shows. Nothing in `data` is trusted."""
+        data = data if isinstance(data, dict) else {}
+        session, shipped = str(data.get("session", "")), data.get("recording")
+        try:
+            if self.store.knows(session):
+                return view(shown_by(self.store.by_token(session), data.get("run")), data)
+            if shipped:
+                trace = self.recordings.get(str(shipped)).trace
+                return view(Source(trace, lambda *at: look_up(trace, *at).to_dict()), data)
+        except PagewalkError as error:
+            return {"ok": False, "reason": str(error)}
+        return {"ok": False, "reason": EXPIRED}
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def snapshot(self, session: Session, said: str | None = None) -> deltas.Message:
+    def snapshot(self, session: Session, notice: dict[str, str] | None = None) -> deltas.Message:
         """Everything a page needs to show the session as it is."""
-        message = deltas.notice("info", said) if said else None
         if session.trace is None:
-            return deltas.empty(self._header(session), session.token, message)
+            return deltas.empty(self._header(session), session.token, notice)
         events, n = session.events_so_far()
-        return deltas.snapshot(session.run_id, n, events, self._header(session), session.token, session.running, message)
+        return deltas.snapshot(
+            session.run_id,
+            n,
+            events,
+            self._header(session),
+            session.token,
+            session.running and session.recording is None,
+            notice,
+        )
 
     def _prepare(self, session: Session, values: tuple[Any, ...]) -> Iterator[deltas.Message]:
         """Waits for the model, saying so, and begins the run that `values` ask for unless it waits already."""
         name = model_name(values[0])
         check_model(name, self.models, DEFAULT_MODEL)
-        status = self.shelf.request(name)
-        while not status.ready and status.problem is None:
-            text = f"Loading {name or DEFAULT_MODEL}, {status.seconds:.0f} s so far: {status.text}"
-            yield deltas.empty(self._header(session), session.token, deltas.notice("info", text))
-            time.sleep(0.5)
-            status = self.shelf.request(name)
-        model = self.shelf.get(name)
         settings = page_settings(values[1 : 1 + MAX_SEQUENCES], values[1 + MAX_SEQUENCES :])
+        yield from self._loading(name)
+        model = self.shelf.get(name)
         if not session.can_continue(model, settings):
             session.begin(model, settings)
 
@@ -150,14 +252,20 @@ class Host:
         said = deltas.notice("bad", str(error))
         if session is None or session.trace is None:
             return deltas.empty(self._header(session), session.token if session else "", said)
-        if session.running:  # the run that was in the way goes on
+        if session.running or session.recording is not None:  # what is shown stays
             return deltas.say(said)
         return deltas.end(session.run_id, session.num_updates, said)
 
     def _header(self, session: Session | None) -> dict[str, Any]:
         if session is None or session.trace is None:
             return preview_header()
-        return dataclasses.asdict(session.trace.header)
+        header = dataclasses.asdict(session.trace.header)
+        if session.recording is not None:
+            header["recording"] = recording_header(session.recording, self.recordings)
+        scenario = session.recording.scenario if session.recording else None
+        run = scenario.run if scenario else None if session.recording else session.settings
+        header["link"] = link_of(run) if run else {}
+        return header
 
     def lookup(
         self,
@@ -172,7 +280,7 @@ class Host:
         """`Lookup.to_dict()`, or {"ok": False, "reason": ...}."""
         try:
             found = self.session_of(session, request)
-            return found.engine_for_lookups().lookup(request_id, query_position, key_position, layer, head).to_dict()
+            return found.lookup(request_id, query_position, key_position, layer, head).to_dict()
         except PagewalkError as error:
             return {"ok": False, "reason": str(error)}
 
@@ -186,12 +294,24 @@ class Host:
 
 def page_settings(prompts: tuple[Any, ...], values: tuple[Any, ...]) -> RunSettings:
     """The run that the page's controls ask for. Raises PagewalkError, naming the setting, where one is absurd."""
-    num_blocks, block_size, max_tokens, n, temperature, top_p, top_k, seed, chat, prefix_caching, ignore_eos = values
-    config = EngineConfig(block_size=block_size, num_blocks=num_blocks, enable_prefix_caching=bool(prefix_caching))
+    num_blocks, block_size, batched, stagger, max_tokens, n, temperature, top_p, top_k, seed, chat, caching, ignore_eos = values
+    config = EngineConfig(
+        block_size=block_size, num_blocks=num_blocks, max_num_batched_tokens=batched, enable_prefix_caching=bool(caching)
+    )
     params = SamplingParams(
         max_tokens=max_tokens, n=n, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, ignore_eos=bool(ignore_eos)
     )
-    return RunSettings(nonempty(prompts), config, params, bool(chat))
+    return RunSettings(nonempty(prompts), config, params, bool(chat), stagger)
+
+
+def control_values(run: RunSettings) -> tuple[list[str], list[Any]]:
+    """What the prompt boxes and the settings must say for Generate to do this run: the inverse of `page_settings`."""
+    config, params = run.config, run.params
+    return list(run.prompts), [
+        config.num_blocks, config.block_size, config.max_num_batched_tokens, run.stagger, params.max_tokens, params.n,
+        params.temperature, params.top_p, params.top_k, params.seed or 0, run.chat, config.enable_prefix_caching,
+        params.ignore_eos,
+    ]  # fmt: skip
 
 
 def preview_header() -> dict[str, Any]:

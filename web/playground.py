@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
 from engine.engine import letters
+from engine.limits import MIB
+from engine.run_settings import RunSettings
+from engine.scenarios import SCENARIOS, Scenario, family, listed
 from viz.stage.stage import Stage
-from web.host import DEFAULT_MODEL, MAX_SEQUENCES, Host
+from web.host import DEFAULT_MODEL, MAX_SEQUENCES, Host, control_values
 
-EXAMPLES = {
-    "The capital of France is": ["The capital of France is"],
-    "Two that begin alike": [
-        "You are a patient science tutor. Answer in plain words, with one small example. Why is the sky blue?",
-        "You are a patient science tutor. Answer in plain words, with one small example. Why does bread rise?",
-    ],
-    "Emoji and accents": ["Answer with emoji only 🙂: what does a café in Zürich sell?"],
-}
+# The session of a reloaded tab, the example that a link names, and whether the tab was reloaded.
+ON_LOAD = """() => [
+  sessionStorage.getItem('pagewalk-session') || '', new URLSearchParams(location.search).get('example') || '',
+  performance.getEntriesByType('navigation')[0]?.type === 'reload' ? 'yes' : '',
+]"""
+ON_LINK = "() => ['example', 'seed'].map(name => new URLSearchParams(location.search).get(name) || '')"
+DOWNLOAD = """file => {
+  if (!file) return;
+  const link = Object.assign(document.createElement('a'), { href: file.url, download: file.orig_name });
+  link.click();
+}"""
 
 
 def playground(host: Host, demo: gr.Blocks) -> None:
@@ -46,7 +53,7 @@ def playground(host: Host, demo: gr.Blocks) -> None:
                 for i in range(MAX_SEQUENCES)
             ]
         examples = gr.Dropdown(
-            [("Examples", ""), *((name, name) for name in EXAMPLES)], value="", label="Examples", show_label=False,
+            [("Examples", ""), *((_title(s), s.id) for s in listed())], value="", label="Examples", show_label=False,
             filterable=False, elem_id="examples", min_width=116, scale=0,
         )  # fmt: skip
         generate = gr.Button("Generate", variant="primary", elem_id="generate", scale=0, min_width=120)
@@ -61,8 +68,39 @@ def playground(host: Host, demo: gr.Blocks) -> None:
     def stage_lookup(question: Any) -> dict[str, Any]:
         return host.stage_lookup(question)
 
-    stage = Stage(server_functions=[stage_lookup])
-    session_box = gr.Textbox(visible=False)
+    def stage_view(question: Any) -> dict[str, Any]:
+        return host.stage_view(question)
+
+    stage = Stage(
+        server_functions=[stage_lookup, stage_view],
+        actions=["export", "import", "link"],
+        max_import_bytes=host.store.limits.max_upload_mb * MIB,
+    )
+    export_file = gr.File(visible="hidden", elem_id="export-file")
+    session_box, example_box, reload_box, seed_box = (gr.Textbox(visible=False) for _ in range(4))
+
+    def open_recording(event: gr.EventData, request: gr.Request) -> list[Any]:
+        return open_example(event._data.get("example") if isinstance(event._data, dict) else None, request)
+
+    def open_example(example: Any, request: gr.Request) -> list[Any]:
+        """The recording into the Stage, and into the controls what makes Generate run it again."""
+        message, recording = host.open_recording(example, request)
+        if recording is None or recording.scenario is None:
+            return [message, *[gr.skip()] * (3 + len(prompts) + len(settings))]
+        return [message, "", *_controls(recording.scenario.run)]
+
+    def link_controls(example: str, seed: str) -> list[Any]:
+        """A link to an example: Generate runs it, with the link's seed."""
+        scenario = SCENARIOS.get(example)
+        if scenario is None:
+            return [gr.skip()] * len(opened[1:])
+        params = scenario.run.params
+        if seed.isdecimal() and len(seed) < 10:
+            params = replace(params, seed=int(seed))
+        return ["", *_controls(replace(scenario.run, params=params))]
+
+    def import_run(event: gr.EventData, request: gr.Request) -> Any:
+        return host.import_file(event._data, request)
 
     inputs = [model, *prompts, *settings]
     run: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": None, "api_visibility": "private"}
@@ -77,14 +115,22 @@ def playground(host: Host, demo: gr.Blocks) -> None:
     which.change(None, which, None, js="(letter) => { document.getElementById('pw-prompt').dataset.letter = letter }")
     count = gr.State(1)
     add.click(_add_prompt, count, [count, which], show_progress="hidden", api_visibility="private")
-    examples.input(_use_example, examples, [examples, count, which, *prompts], show_progress="hidden", api_visibility="private")
-    demo.load(host.load, session_box, stage, js="() => [sessionStorage.getItem('pagewalk-session') || '']", **run)
+    opened = [stage, examples, count, which, *prompts, *settings]
+    examples.input(open_example, examples, opened, **run)
+    stage.open_recording(open_recording, None, opened, trigger_mode="always_last", **run)
+    exported = stage.export_run(host.export, None, [stage, export_file], **run)
+    exported.then(None, export_file, None, js=DOWNLOAD)
+    stage.import_run(import_run, None, stage, **run)
+    demo.load(host.load, [session_box, example_box, reload_box], stage, js=ON_LOAD, **run)
+    demo.load(link_controls, [example_box, seed_box], opened[1:], js=ON_LINK, **run)
 
 
 def _settings_inputs() -> list[gr.components.Component]:
     return [
         gr.Number(128, label="Blocks in the pool", precision=0, elem_id="num-blocks", min_width=120),
         gr.Number(16, label="Slots a block", precision=0, elem_id="block-size", min_width=120),
+        gr.Number(512, label="Tokens a step", precision=0, elem_id="max-num-batched-tokens", min_width=120),
+        gr.Number(0, label="Steps between prompts", precision=0, elem_id="stagger", min_width=120),
         gr.Number(64, label="New tokens", precision=0, elem_id="max-tokens", min_width=120),
         gr.Number(1, label="Sequences a prompt", precision=0, elem_id="n", min_width=120),
         gr.Number(0.0, label="Temperature", elem_id="temperature", min_width=120),
@@ -107,10 +153,13 @@ def _add_prompt(count: int) -> tuple[int, Any]:
     return count, gr.update(choices=names, value=names[-1])
 
 
-def _use_example(name: str) -> list[Any]:
-    """Fills the prompt boxes; the box of examples shows its title again."""
-    texts = EXAMPLES.get(name)
-    if texts is None:
-        return [gr.skip()] * (3 + MAX_SEQUENCES)
+def _controls(run: RunSettings) -> list[Any]:
+    """Number of prompts, their chooser, their boxes, then the settings."""
+    texts, values = control_values(run)
     names = [letters(i) for i in range(len(texts))]
-    return ["", len(texts), gr.update(choices=names, value="A"), *texts, *[""] * (MAX_SEQUENCES - len(texts))]
+    return [len(texts), gr.update(choices=names, value="A"), *texts, *[""] * (MAX_SEQUENCES - len(texts)), *values]
+
+
+def _title(scenario: Scenario) -> str:
+    sizes = [str(s.run.config.block_size) for s in family(scenario)]
+    return f"Block size: {', '.join(sizes[:-1])} or {sizes[-1]}" if sizes else scenario.title

@@ -13,15 +13,16 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from engine.limits import Limits, is_public
+from engine.limits import MIB, Limits, is_public
 from engine.model_shelf import ModelShelf
 from engine.session_store import SessionStore
 from engine.turns import Turns
 from viz import served
+from web.calls import KnownCalls
 from web.health import Health
 from web.host import Host
 from web.models import allowed_models
-from web.server import AnswerHeaders, PlainFaults, RequestRate, ShutRoutes
+from web.server import AnswerHeaders, BodySize, PlainFaults, RequestRate, ShutRoutes
 from web.zero import engine_maker, is_zero_gpu
 
 log = logging.getLogger("pagewalk")
@@ -40,13 +41,15 @@ def make_host() -> Host:
     return Host(shelf, SessionStore(limits, engine_maker(model), turns), ())
 
 
-def app_kwargs(host: Host) -> dict[str, Any]:
+def app_kwargs(host: Host, demo: gr.Blocks) -> dict[str, Any]:
     """Our own routes and middleware, for the server that Gradio makes."""
-    per_minute = host.store.limits.requests_per_minute
+    limits = host.store.limits
+    per_minute = limits.requests_per_minute
     middleware = [Middleware(AnswerHeaders), Middleware(ShutRoutes)]
+    middleware.append(Middleware(BodySize, max_bytes=limits.max_upload_mb * MIB * 3 // 2))  # a file may come in base64
     if per_minute:
         middleware.append(Middleware(RequestRate, per_minute=per_minute, behind_proxy=is_public()))
-    middleware.append(Middleware(PlainFaults))
+    middleware += [Middleware(PlainFaults), Middleware(KnownCalls, demo=demo)]
     routes = [Health(host).route(), *served.routes()]
     return {"routes": routes, "middleware": middleware, "docs_url": None, "redoc_url": None}
 
@@ -62,11 +65,16 @@ def sweep_in_background(store: SessionStore) -> None:
     threading.Thread(target=sweep, name="sweeper", daemon=True).start()
 
 
-def run_until_told(host: Host, demo: gr.Blocks) -> None:
-    """Waits for SIGTERM or Ctrl-C; then every run ends, its page reads why, and the process ends with 0 within seconds."""
+def listen_for_signals() -> threading.Event:
+    """Set by SIGTERM or Ctrl-C, from now on."""
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
+    return told
+
+
+def run_until(told: threading.Event, host: Host, demo: gr.Blocks) -> None:
+    """Waits for it; then every run ends, its page reads why, and the process ends with 0 within seconds."""
     while not told.wait(3600.0):
         pass
     log.info("stopping sessions=%d running=%d", host.store.num_sessions, host.store.turns.num_running)

@@ -1,4 +1,4 @@
-"""What stands around Gradio's routes: answers' headers, routes that stay shut, and a bound on one address's requests.
+"""What stands around Gradio's routes: answers' headers, routes that stay shut, bounds on requests' size and number.
 
 Plain ASGI, so that streams pass through untouched.
 """
@@ -103,6 +103,41 @@ class PlainFaults:
         except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
             log.warning("refused %s %s (%s)", scope["method"], scope["path"].split("=")[0][:60], type(error).__name__)
             await JSONResponse({"detail": "This request makes no sense here: check its arguments."}, 400)(scope, receive, send)
+
+
+class BodySize:
+    """A request of more than `max_bytes` is refused: by what it announces, or as soon as that much has come."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self.app, self.max_bytes = app, max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refusal = JSONResponse({"detail": f"A request may have {self.max_bytes / 2**20:,.0f} MiB at most."}, 413)
+        announced = Headers(scope=scope).get("content-length", "0")
+        if announced.isdecimal() and int(announced) > self.max_bytes:
+            await refusal(scope, receive, send)
+            return
+        come = 0
+
+        async def counted() -> Message:
+            nonlocal come
+            message = await receive()
+            come += len(message.get("body", b""))
+            if come > self.max_bytes:
+                raise _TooLarge
+            return message
+
+        try:
+            await self.app(scope, counted, send)
+        except _TooLarge:
+            await refusal(scope, receive, send)
+
+
+class _TooLarge(Exception):
+    pass
 
 
 class RequestRate:

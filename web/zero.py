@@ -25,7 +25,7 @@ def is_zero_gpu() -> bool:
 
 def seconds_for(run: DetachedRun) -> int:
     """How long the GPU is asked for: more is charged to the visitor, less cuts the run short."""
-    passes = run.max_passes or run.params.max_tokens * len(run.prompts)
+    passes = run.max_passes or run.params.max_tokens * (len(run.prompts) + len(run.later))
     return min(MAX_SECONDS, round(SECONDS_TO_START + SECONDS_A_PASS * (passes + run.num_steps)))
 
 

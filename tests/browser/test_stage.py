@@ -79,6 +79,7 @@ def run(page, scenario: str, rate: float = 0, until: int | None = None) -> None:
         " e.dispatchEvent(new Event('input', { bubbles: true })) }",
         str(rate),
     )
+    page.evaluate(f"{STAGE}.clock.pace = Infinity")  # the picture follows as fast as it comes
     page.fill("#examples textarea", scenario)
     page.click("#generate")
     step = until if until is not None else int(scenario.split(":")[1])

@@ -7,6 +7,7 @@ import torch
 
 from engine import Engine, EngineConfig, SamplingParams
 from engine.capture import Capture
+from engine.events import SlotsWritten
 
 N_Q, N_KV, D, LAYERS = 4, 2, 8, 3
 
@@ -20,9 +21,13 @@ def capture(budget: int = 1 << 20) -> Capture:
     return Capture(N_Q, N_KV, budget)
 
 
+def written(request_id: str, position: int, *slots: int) -> SlotsWritten:
+    return SlotsWritten(1, request_id, position, slots)
+
+
 def test_a_row_is_found_by_request_and_position_in_every_layer():
     kept, data = capture(), rows(3)
-    kept.add(1, data, [("A", 0, 10), ("A", 1, 11), ("B", 0, 20)])
+    kept.add(1, data, [written("A", 0, 10, 11), written("B", 0, 20)])
     for layer in range(LAYERS):
         assert torch.equal(kept.vectors("A", [1, 0], layer), data[layer, [1, 0]])
     assert torch.equal(kept.row("B", 0), data[:, 2])
@@ -40,8 +45,8 @@ def test_a_row_splits_into_query_key_value_and_output():
 
 def test_a_position_computed_again_has_its_newest_vectors():
     kept = capture()
-    kept.add(1, rows(1), [("A", 0, 10)])
-    kept.add(5, rows(1, 0.5), [("A", 0, 33)])
+    kept.add(1, rows(1), [written("A", 0, 10)])
+    kept.add(5, rows(1, 0.5), [written("A", 0, 33)])
     assert torch.equal(kept.row("A", 0), rows(1, 0.5)[:, 0])
     assert kept.step_of("A", 0) == 5
 
@@ -50,7 +55,7 @@ def test_beyond_the_budget_the_oldest_steps_are_dropped_first():
     one = rows(2).numel() * 4
     kept = capture(2 * one)
     for step in (1, 2, 3):
-        kept.add(step, rows(2), [("A", 2 * step, 0), ("A", 2 * step + 1, 1)])
+        kept.add(step, rows(2), [written("A", 2 * step, 0, 1)])
         assert kept.num_bytes <= 2 * one
     assert kept.num_bytes == 2 * one
     assert kept.positions() == {"A": [4, 5, 6, 7]}
@@ -60,13 +65,13 @@ def test_beyond_the_budget_the_oldest_steps_are_dropped_first():
 
 def test_a_budget_of_nothing_keeps_nothing():
     kept = capture(0)
-    kept.add(1, rows(2), [("A", 0, 0), ("A", 1, 1)])
+    kept.add(1, rows(2), [written("A", 0, 0, 1)])
     assert (kept.num_bytes, kept.positions()) == (0, {"A": []})
 
 
 def test_a_linked_position_has_the_vectors_of_the_slot_and_the_step_of_the_link():
     kept, data = capture(), rows(2)
-    kept.add(1, data, [("A", 0, 10), ("A", 1, 11)])
+    kept.add(1, data, [written("A", 0, 10, 11)])
     kept.link(7, "B", range(2), range(10, 12))
     assert torch.equal(kept.row("B", 1), data[:, 1])
     assert kept.step_of("B", 1) == 7
@@ -81,14 +86,14 @@ def test_a_link_to_a_slot_nobody_captured_is_no_row():
 
 def test_rows_of_nobody_are_not_kept_findable():
     kept = capture()
-    kept.add(1, rows(2), [None, ("A", 0, 5)])
+    kept.add(1, rows(2), [1, written("A", 0, 5)])
     assert torch.equal(kept.row("A", 0), rows(2)[:, 1])
 
 
 @pytest.mark.parametrize("keep_slots", [True, False])
 def test_the_next_run_names_requests_afresh_and_the_last_one_keeps_its_own(keep_slots):
     kept, data = capture(), rows(2)
-    kept.add(9, data, [("A", 0, 10), ("A", 1, 11)])
+    kept.add(9, data, [written("A", 0, 10, 11)])
     after = kept.next_run(keep_slots)
     assert after.row("A", 0) is None
     after.link(1, "A", [0], [11])
@@ -100,11 +105,11 @@ def test_the_next_run_names_requests_afresh_and_the_last_one_keeps_its_own(keep_
 def test_runs_that_keep_the_pool_share_one_budget():
     one = rows(2).numel() * 4
     first = capture(2 * one)
-    first.add(1, rows(2), [("A", 0, 0), ("A", 1, 1)])
+    first.add(1, rows(2), [written("A", 0, 0, 1)])
     second = first.next_run(keep_slots=True)
-    second.add(1, rows(2), [("A", 0, 4), ("A", 1, 5)])
+    second.add(1, rows(2), [written("A", 0, 4, 5)])
     assert first.positions() == {"A": [0, 1]}
-    second.add(2, rows(2), [("A", 2, 6), ("A", 3, 7)])
+    second.add(2, rows(2), [written("A", 2, 6, 7)])
     assert first.positions() == {"A": []}
     assert second.num_bytes == 2 * one
 
@@ -145,8 +150,8 @@ def test_the_engine_stays_within_its_capture_budget(tiny):
 
 def test_what_is_known_of_a_copied_slot_holds_for_its_target_and_what_is_not_known_is_forgotten_there():
     kept = capture()
-    kept.add(1, rows(1), [("A", 0, 4)])
-    kept.add(2, rows(1, 50.0), [("B", 0, 9)])
+    kept.add(1, rows(1), [written("A", 0, 4)])
+    kept.add(2, rows(1, 50.0), [written("B", 0, 9)])
     kept.copy_slots([4, 5], [8, 9])
     kept.link(3, "C", range(2), [8, 9])
     assert torch.equal(kept.vectors("C", [0], 0), kept.vectors("A", [0], 0))

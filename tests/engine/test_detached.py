@@ -15,7 +15,8 @@ from engine.errors import PagewalkError, RequestError
 from engine.events import Event, StepTimed
 from engine.lookup import Lookup
 from engine.model_loader import LoadedModel
-from engine.session import RunSettings, Session
+from engine.run_settings import RunSettings
+from engine.session import Session
 from engine.trace import Trace
 
 CASES = {
@@ -157,9 +158,36 @@ def test_a_session_runs_steps_stops_and_looks_up_on_such_an_engine(tiny: LoadedM
     session.start()
     for _ in session.updates(0.0):
         pass
-    assert session.engine.step_count == 6 and session.engine_for_lookups().lookup("B", None, 1, 0, 0).slot_state == "recorded"
+    assert session.engine.step_count == 6 and session.lookup("B", None, 1, 0, 0).slot_state == "recorded"
     session.begin(tiny, wanted)
     session.step_once()
     session.stop()
     assert session.engine.output("A").finish_reason == "abort" and not session.running
     assert session.give_up_memory() and session.budget.num_bytes == 0
+
+
+def test_prompts_that_arrive_later_arrive_there_at_the_same_steps(tiny: LoadedModel) -> None:
+    params, config = SamplingParams(max_tokens=8, ignore_eos=True), EngineConfig(block_size=4)
+    here, there = Engine(tiny, config), detached(tiny, config)
+    for engine in (here, there):
+        engine.add_request("hello", params)
+        engine.add_later(3, "and more", params)
+        engine.add_later(40, "third", params)
+    while here.has_unfinished_requests():
+        here.step()
+    for max_steps in (2, 3, None):  # paused before the second prompt has come, and after it
+        there.will_run(max_steps)
+        for _ in range(max_steps or 99):
+            if there.has_unfinished_requests():
+                there.step()
+    assert story(there.trace) == story(here.trace)
+
+
+def test_aborting_all_there_forgets_the_prompts_that_were_to_come(tiny: LoadedModel) -> None:
+    there, params = detached(tiny, EngineConfig(block_size=4)), SamplingParams(max_tokens=8, ignore_eos=True)
+    there.add_request("hello", params)
+    there.add_later(30, "and more", params)
+    there.will_run(1)
+    there.step()
+    there.abort_all()
+    assert not there.has_unfinished_requests() and list(there.requests) == ["A"]

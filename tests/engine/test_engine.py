@@ -10,7 +10,7 @@ import torch
 from engine import Engine, EngineConfig, SamplingParams
 from engine.engine import letters
 from engine.errors import ConfigError, PagewalkError, RequestError
-from engine.events import RequestFinished, RequestPreempted, RequestRefused, StepTimed
+from engine.events import RequestAdded, RequestFinished, RequestPreempted, RequestRefused, StepTimed
 from engine.model_runner import ForwardResult
 from tests.engine.helpers import assert_all_free, assert_replay_is_live, without_forward_pass
 
@@ -624,3 +624,29 @@ def test_the_header_names_backend_and_reason(tiny):  # P38
     assert header.backend_reason.startswith("No GPU")
     assert header.bytes_per_block == 2 * 2 * 4 * 2 * 16 * 4
     assert header.slot_bytes == 2 * 16 * 4
+
+
+def test_a_later_prompt_arrives_after_its_step_or_when_nothing_else_is_left(tiny):
+    params = SamplingParams(max_tokens=6, ignore_eos=True)
+    engine = Engine(tiny, EngineConfig(block_size=4, num_blocks=32))
+    engine.add_request("first", params)
+    engine.add_later(3, "second", params)
+    engine.add_later(50, "third", params)
+    with pytest.raises(RequestError, match="the pool has 32"):
+        engine.add_later(60, "x" * 300, params)
+    while engine.has_unfinished_requests():
+        engine.step()
+    added = [event for event in engine.trace.events if isinstance(event, RequestAdded)]
+    assert [(event.step, event.prompt) for event in added] == [(0, "first"), (3, "second"), (9, "third")]
+    alone = Engine(tiny, EngineConfig(block_size=4, num_blocks=32)).generate(["second"], params)[0]
+    assert engine.output("B").token_ids == alone.token_ids
+
+
+def test_aborting_all_forgets_the_prompts_that_were_to_come(tiny):
+    engine = Engine(tiny, EngineConfig(block_size=4, num_blocks=32))
+    engine.add_request("first", SamplingParams(max_tokens=6, ignore_eos=True))
+    engine.add_later(3, "second", SamplingParams(max_tokens=6))
+    engine.step()
+    engine.abort_all()
+    assert not engine.has_unfinished_requests() and list(engine.requests) == ["A"]
+    engine.audit()

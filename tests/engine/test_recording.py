@@ -16,11 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from engine import Engine, EngineConfig, SamplingParams, Trace
+from engine import Engine, EngineConfig, SamplingParams, Trace, recorded_vectors
 from engine import recording as recording_module
 from engine.errors import LookupFailed, RecordingError
+from engine.events import SlotsWritten
 from engine.lookup import look_up
-from engine.recording import MAX_RECORDED_BLOCKS
+from engine.recorded_vectors import kept_for
+from engine.recording import MAX_RECORDED_BLOCKS, save_recording
 
 MEMBERS = ("header.json", "events.jsonl", "capture.safetensors")
 
@@ -309,7 +311,7 @@ def test_another_version_is_named(saved, tmp_path):
         (lambda head: head.update(num_events=5), "events of 5"),
         (lambda head: head.update(num_events=None), "events of None"),
         (lambda head: head.update(captured=None), "index of captured vectors is damaged"),
-        (lambda head: head["captured"].pop() and None, "captured vectors have the wrong shape"),
+        (lambda head: head["captured"].pop() and None, "rows of captured vectors are damaged"),
         (lambda head: head["captured"].__setitem__(0, ["A", -1, 1]), "index of captured vectors is damaged"),
         (lambda head: head["captured"].__setitem__(0, [["A"], 1, 1]), "index of captured vectors is damaged"),
         (lambda head: head["captured"].__setitem__(0, ["A", True, 1]), "index of captured vectors is damaged"),
@@ -571,3 +573,89 @@ def test_events_dropped_repeated_or_moved(saved, tmp_path, data):
                 rows.insert(data.draw(st.integers(0, len(rows))), row)
 
     only_a_recording_error_or_a_trace(with_events(saved, change), tmp_path)
+
+
+# ---- small recordings: some layers and heads, queries where somebody looks from ------------------------------
+
+
+@pytest.fixture(scope="module")
+def small(engine, tmp_path_factory) -> bytes:
+    path = tmp_path_factory.mktemp("small") / "run.pagewalk"
+    save_recording(engine.trace, path, kept=kept_for(engine.trace, (1,), (3, 0)))
+    return path.read_bytes()
+
+
+def test_a_small_recording_answers_as_the_run_does_and_says_what_it_lacks(engine, small, tmp_path):
+    trace = loaded(small, tmp_path)
+    assert trace.events == engine.trace.events
+    assert (trace.capture.kept.layers, trace.capture.kept.heads) == ((1,), (3, 0))
+    written = [event for event in engine.trace.events if isinstance(event, SlotsWritten)]
+    for event in written:
+        query = event.start_position + len(event.slots) - 1
+        for head in (0, 3):
+            again, live = (
+                look_up(trace, event.request_id, query, 0, 1, head),
+                engine.lookup(event.request_id, query, 0, 1, head),
+            )
+            assert torch.equal(again.weights, live.weights) and torch.equal(again.output_paged, live.output_paged)
+    for query, layer, head, words in (
+        (None, 0, 0, "keeps the vectors of layer 1, not of 0"),
+        (None, 1, 2, "query head 3, 0, not of 2"),
+        (1, 1, 0, "not of A:1"),
+    ):
+        with pytest.raises(LookupFailed, match=words):
+            look_up(trace, "A", query, 0, layer, head)
+
+
+def test_a_small_recording_of_a_small_recording_is_the_same(small, tmp_path):
+    loaded(small, tmp_path).save(tmp_path / "again.pagewalk")
+    assert members((tmp_path / "again.pagewalk").read_bytes()) == members(small)
+
+
+def test_rows_that_sequences_share_are_written_once(engine, saved):
+    head, tensors = json.loads(members(saved)["header.json"]), load(members(saved)["capture.safetensors"])
+    assert len(head["captured"]) > tensors["rows"].shape[1] == max(head["row_of"]) + 1
+
+
+def test_a_recording_without_a_list_of_rows_has_one_for_each_position(tiny, tmp_path):
+    engine = Engine(tiny, EngineConfig(block_size=4, num_blocks=8))
+    engine.generate(["abc"], SamplingParams(max_tokens=3, ignore_eos=True))
+    engine.trace.save(tmp_path / "run.pagewalk")
+    older = with_head((tmp_path / "run.pagewalk").read_bytes(), lambda head: head.pop("row_of") and None)
+    assert torch.equal(loaded(older, tmp_path).capture.row("A", 2), engine.capture.row("A", 2))
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda head: head.update(kept=7), "does not say which vectors it keeps"),
+        (lambda head: head["kept"].pop("heads") and None, "does not say which vectors it keeps"),
+        (lambda head: head["kept"].update(layers=[2]), "list of kept layers is damaged"),
+        (lambda head: head["kept"].update(layers=[]), "list of kept layers is damaged"),
+        (lambda head: head["kept"].update(heads=[0, 0]), "list of kept heads is damaged"),
+        (lambda head: head["kept"].update(heads=[True]), "list of kept heads is damaged"),
+        (lambda head: head["kept"].update(queries=[-1]), "list of kept queries is damaged"),
+        (lambda head: head["kept"].update(queries=[10**9]), "list of kept queries is damaged"),
+        (lambda head: head["kept"].update(heads=[0]), "wrong shape"),
+        (lambda head: head["kept"]["queries"].pop() and None, "wrong shape"),
+        (lambda head: head.pop("kept") and None, "captured vectors are damaged"),
+        (lambda head: head.update(row_of=[0]), "rows of captured vectors are damaged"),
+        (lambda head: head["row_of"].__setitem__(0, 10**9), "rows of captured vectors are damaged"),
+        (lambda head: head["row_of"].__setitem__(0, "0"), "rows of captured vectors are damaged"),
+    ],
+)
+def test_a_hostile_header_of_a_small_recording_is_refused_in_a_sentence(small, tmp_path, change, words):
+    assert words in refused(with_head(small, change), tmp_path)
+
+
+def test_vectors_that_would_unpack_to_too_much_are_refused(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(recorded_vectors, "MAX_KEPT_BYTES", 1000)
+    assert "at most 1,000 are read" in refused(small, tmp_path)
+
+
+def test_a_reader_of_strangers_files_may_set_closer_limits(saved, tmp_path):
+    path = tmp_path / "run.pagewalk"
+    path.write_bytes(saved)
+    limits = {"header.json": 1 << 20, "events.jsonl": 100, "capture.safetensors": 1 << 20}
+    with pytest.raises(RecordingError, match=r"events\.jsonl is [\d,]+ bytes; at most 100 are read"):
+        recording_module.load_recording(path, limits)

@@ -10,7 +10,7 @@ import torch
 from engine import SamplingParams
 from engine.block_table import BlockTable
 from engine.request import Request
-from engine.sampler import Sampler
+from engine.sampler import Sampler, _parts_of, best_tokens
 
 
 def request(name: str = "A", token_ids=(1,), **params) -> Request:
@@ -117,6 +117,36 @@ def test_logits_without_a_finite_best_choose_nothing(row, temperature):
     good = [0.0, 5.0, -math.inf]
     pair = [request("A", temperature=temperature), request("B")]
     assert Sampler(0).sample(torch.tensor([row, good]), pair) == [None, 1]
+
+
+def one_stage(logits: torch.Tensor) -> torch.Tensor:
+    best = logits.argmax(dim=-1)
+    return torch.stack((best, logits.gather(1, best[:, None]).flatten().isfinite().long()))
+
+
+@pytest.mark.parametrize(
+    "vocab, parts", [(128_256, 501), (151_936, 128), (49_152, 512), (4096, 64), (259, 1), (5003, 1), (1, 1)]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_best_tokens_found_in_parts_are_those_of_one_search(vocab, parts, dtype):
+    assert _parts_of(vocab) == parts
+    generator = torch.Generator().manual_seed(vocab)
+    logits = torch.randn(12, vocab, generator=generator).to(dtype)
+    logits[1] = 0.0  # all equal: the first
+    logits[2] = logits[2].round()  # many equals, in many parts
+    logits[3, [vocab // 7, vocab // 2, vocab - 1]] = 9.0
+    logits[4, [vocab // 3, vocab - 1]] = math.nan
+    logits[5] = math.nan
+    logits[6, [0, vocab // 2]] = math.inf
+    logits[6, vocab - 1] = math.nan  # larger than inf, and later
+    logits[7, vocab // 2] = math.inf
+    logits[8] = -math.inf
+    logits[9] = -math.inf
+    logits[9, vocab - 1] = -3.0
+    logits[10, : vocab // 2] = -math.inf
+    assert torch.equal(best_tokens(logits), one_stage(logits))
+    assert torch.equal(best_tokens(logits[:0]), one_stage(logits[:0]))
+    assert torch.equal(best_tokens(logits[::3]), one_stage(logits[::3]))
 
 
 def test_bfloat16_logits_are_sampled_in_float32():

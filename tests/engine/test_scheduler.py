@@ -236,7 +236,7 @@ def test_the_same_prompt_reuses_all_blocks_but_the_one_it_must_compute_from():  
     assert [r.num_cached_tokens for r in run.requests] == [0, 4]
     hit = next(e for e in run.events if isinstance(e, PrefixHit))
     assert (hit.request_id, hit.num_tokens, hit.block_ids) == ("B", 4, (0,))
-    assert hit.reason == "the first 4 of 8 tokens are in the pool, in 1 full blocks"
+    assert hit.reason == "the first 4 of 8 tokens are in the pool, in 1 full block"
 
 
 def test_a_prompt_of_whole_blocks_and_one_token_computes_that_one_the_second_time():  # E9

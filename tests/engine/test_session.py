@@ -9,10 +9,12 @@ import weakref
 import pytest
 
 from engine.config import EngineConfig, SamplingParams
-from engine.errors import PagewalkError, RequestError
+from engine.errors import ConfigError, PagewalkError, RequestError
+from engine.events import RequestAdded
 from engine.limits import Limits
 from engine.model_loader import LoadedModel
-from engine.session import RunSettings, Session, nonempty
+from engine.run_settings import RunSettings
+from engine.session import Session, nonempty
 from engine.turns import Turns
 
 PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
@@ -224,10 +226,10 @@ def test_memory_given_up_is_gone_and_the_story_stays(tiny: LoadedModel) -> None:
     assert pool() is None and capture() is None and session.budget.num_bytes == 0
     assert session.trace.events == events == session.events_so_far()[0]
     with pytest.raises(PagewalkError, match="needed for other visitors"):
-        session.engine_for_lookups()
+        session.lookup("A", None, 0, 0, 0)
     session.begin(tiny, settings("hello"))
     finish(session)
-    assert session.engine_for_lookups().lookup("A", None, 2, 0, 0).slot_state == "freed"
+    assert session.lookup("A", None, 2, 0, 0).slot_state == "freed"
 
 
 def test_a_running_session_gives_up_nothing(tiny: LoadedModel) -> None:
@@ -261,11 +263,12 @@ def test_a_run_that_waits_tells_its_place_and_then_its_events(tiny: LoadedModel)
     second.start()
     assert second.place == 1 and second.running
     follower = second.updates(0.0)
-    added, waits = next(follower), next(follower)
-    assert [type(event).__name__ for event in added.events] == ["RequestAdded"] and added.place == 0
-    assert (waits.place, waits.events, waits.running, second.num_updates) == (1, [], True, 1)
+    waits = next(follower)
+    assert (waits.place, waits.running, [type(event).__name__ for event in waits.events]) == (1, True, ["RequestAdded"])
     first.stop()
-    events = added.events + [event for update in follower for event in update.events]
+    rest = list(follower)
+    assert all(update.place == 0 for update in rest) and second.num_updates == 1 + len(rest)
+    events = waits.events + [event for update in rest for event in update.events]
     assert events == second.trace.events and not second.running
 
 
@@ -306,3 +309,26 @@ def test_a_run_is_logged_in_one_line_without_a_word_of_it(tiny: LoadedModel, cap
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"run session={session.token[:6]} tokens=12 steps=12 ") and line.endswith("finish=length")
     assert "secret" not in line and session.token not in line and session.engine.output("A").text not in line
+
+
+def test_prompts_arrive_as_many_steps_apart_as_the_settings_say(tiny: LoadedModel) -> None:
+    session, params = Session(), SamplingParams(max_tokens=9, ignore_eos=True)
+    session.begin(tiny, RunSettings(("a", "b", "c"), EngineConfig(), params, stagger=4))
+    events = finish(session)
+    assert [e.step for e in events if isinstance(e, RequestAdded)] == [0, 4, 8]
+    assert session.engine.step_count == 17 and not session.paused
+
+
+def test_stop_forgets_the_prompts_that_were_to_come(tiny: LoadedModel) -> None:
+    session, params = Session(), SamplingParams(max_tokens=9, ignore_eos=True)
+    session.begin(tiny, RunSettings(("a", "b"), EngineConfig(), params, stagger=4))
+    session.step_once()
+    assert session.paused
+    session.stop()
+    assert not session.paused and list(session.engine.requests) == ["A"]
+
+
+@pytest.mark.parametrize("stagger", [-1, 10_001, 1.5, True, None])
+def test_an_absurd_stagger_is_refused_by_name(stagger) -> None:
+    with pytest.raises(ConfigError, match="steps between prompts"):
+        RunSettings(("a",), EngineConfig(), SamplingParams(), stagger=stagger)

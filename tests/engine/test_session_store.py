@@ -12,7 +12,8 @@ from engine.config import EngineConfig, SamplingParams
 from engine.errors import PagewalkError, RequestError
 from engine.limits import Limits
 from engine.model_loader import LoadedModel
-from engine.session import RunSettings, Session
+from engine.run_settings import RunSettings
+from engine.session import Session
 from engine.session_store import SessionStore
 
 

@@ -54,6 +54,24 @@ def test_the_numbers_follow_from_the_seed_alone(example):
     assert torch.allclose(example.output_paged, output, atol=1e-6)
 
 
+def test_every_position_has_its_own_slot_score_and_weight(example):
+    numbers = example.to_dict()
+    assert numbers["slots"] == [table * 16 + p for table, n in ((7, 16), (2, 16), (15, 6)) for p in range(n)]
+    at = numbers["key_position"]
+    for every, one in (("slots", "slot"), ("raw_dots", "raw_dot"), ("scores", "score"), ("weights", "weight")):
+        assert len(numbers[every]) == 38
+        assert numbers[every][at] == numbers[one]
+    assert numbers["key_norms"][at] == pytest.approx(numbers["key_norm"], rel=1e-6)
+    assert torch.softmax(torch.tensor(numbers["scores"]), 0).tolist() == pytest.approx(numbers["weights"], rel=1e-5)
+
+
+def test_the_differences_are_those_of_the_two_outputs(example):
+    numbers = example.to_dict()
+    both = zip(numbers["output_paged"], numbers["output_dense"], strict=True)
+    assert numbers["differences"] == [paged - dense for paged, dense in both]
+    assert max(map(abs, numbers["differences"])) == numbers["max_abs_difference"]
+
+
 def test_it_leaves_the_global_random_state_alone():
     torch.manual_seed(5)
     before = torch.get_rng_state()

@@ -19,13 +19,16 @@ from triton.compiler import ASTSource
 
 BF16 = {
     "Q", "K", "V", "OUT", "KEY", "VALUE", "K_POOL", "V_POOL", "X", "RESIDUAL", "WEIGHT", "QKV", "COS", "SIN", "Q_OUT", "KV_OUT",
-    "GATE_UP",
+    "GATE_UP", "NORM", "BIAS",
 }  # fmt: skip
 INT32 = {"TABLE", "PIECES", "MERGES", "BATCH", "POSITIONS"}
 UNALIGNED = {"table_row", "table_width", "count", "programs", "capacity", "scale_log2", "eps"}
 COMMON = {"G": 4, "D": 128, "DP": 128, "BLOCK": 16, "N_KV": 8, "STEP": 2, "PRECISION": "tf32"}
+EARLY = {"PDL": True}
 DECODE = COMMON | {"GP": 16, "WIDTH": 16, "IDS": 8, "PDL": True}
 PLAN = {"CUT": 1, "TILE": 64, "BLOCK": 16, "PAGES": 4, "WIDTH": 16, "IDS": 8, "LANES": 64, "STEP": 16, "CHOICES": 256}
+ROPE = EARLY | {"N_Q": 32, "N_KV": 8, "D": 128, "HALF": 64, "KEEP": True}
+GEMV = EARLY | {"K": 4096}
 KERNELS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "cache write": ("cache_write", "cache_write_kernel", {"N_KV": 8, "D": 128, "BLOCK": 1024}, 4),
     "decode": ("paged_decode", "decode_kernel", DECODE | {"TILE": 64, "STAGES": 2, "PAGES": 4}, 4),
@@ -34,9 +37,14 @@ KERNELS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "merge": ("merge_parts", "merge_kernel", {"N_Q": 32, "D": 128, "DB": 128, "PARTS": 16, "PDL": True}, 2),
     "plan, even": ("decode_launch", "plan_kernel", PLAN, 4),
     "plan, ragged": ("decode_launch", "plan_kernel", PLAN | {"CUT": 2}, 4),
-    "norm": ("fused_ops", "rms_norm_kernel", {"N": 4096, "BLOCK": 4096, "ADD": True}, 16),
-    "rotate and write": ("fused_ops", "rope_and_write_kernel", {"N_Q": 32, "N_KV": 8, "D": 128, "HALF": 64, "KEEP": True}, 1),
-    "swiglu": ("fused_ops", "silu_mul_kernel", {"N": 14336, "BLOCK": 1024}, 4),
+    "norm": ("fused_ops", "rms_norm_kernel", EARLY | {"N": 4096, "BLOCK": 4096, "ADD": True}, 16),
+    "rotate and write": ("fused_ops", "rope_and_write_kernel", ROPE, 1),
+    "swiglu": ("fused_ops", "silu_mul_kernel", EARLY | {"N": 14336, "BLOCK": 1024}, 4),
+    "norm and product": ("gemv", "norm_linear_kernel", GEMV | {"N": 6144, "BN": 2, "BK": 4096, "HAS_BIAS": True}, 8),
+    "norm and head": ("gemv", "norm_linear_kernel", GEMV | {"N": 128256, "BN": 2, "BK": 4096, "HAS_BIAS": False}, 8),
+    "norm and swiglu": ("gemv", "norm_swiglu_kernel", GEMV | {"N": 14336, "BN": 1, "BK": 4096}, 8),
+    "product and sum": ("gemv", "linear_add_kernel", GEMV | {"N": 4096, "BN": 8, "BK": 1024, "HAS_BIAS": False}, 4),
+    "product, edges": ("gemv", "norm_linear_kernel", GEMV | {"N": 577, "K": 576, "BN": 2, "BK": 1024, "HAS_BIAS": True}, 4),
 }
 
 

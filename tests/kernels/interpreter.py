@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-OURS = ("cache_write", "decode_launch", "fused_ops", "merge_parts", "paged_decode", "paged_prefill", "triton_paged")
+OURS = ("cache_write", "decode_launch", "fused_ops", "gemv", "merge_parts", "paged_decode", "paged_prefill", "triton_paged")
 
 
 @contextmanager

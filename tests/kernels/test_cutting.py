@@ -81,7 +81,24 @@ def test_one_long_sequence_fills_the_card_with_equal_parts():
 def test_padding_rows_do_not_make_a_batch_ragged():
     lens = np.array([500] * 60 + [0] * 4)
     assert decode_config(lens, 8, 128, 2, 16, DeviceLimits()).cut is Cut.WHOLE
-    assert decode_config(np.zeros(4, dtype=np.int64), 8, 128, 2, 16, DeviceLimits()).cut is Cut.EVEN
+    assert decode_config(np.array([500] * 2 + [0] * 2), 8, 128, 2, 16, DeviceLimits()).cut is Cut.EVEN
+
+
+SHORT = [[128], [1], [128, 3, 0, 77], [0, 0], [100] * 64, [*range(1, 65)]]
+
+
+@pytest.mark.parametrize("lens", SHORT)
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_short_sequences_are_not_cut_however_few_and_unequal(lens, head_dim):
+    config = decode_config(np.array(lens), 8, head_dim, 2, 16, DeviceLimits())
+    assert (config.cut, config.capacity) == (Cut.WHOLE, len(lens))
+    assert count_pieces(np.array(lens), config) == (len(lens), 0)
+    one_more = decode_config(np.array([*lens, 129]), 8, head_dim, 2, 16, DeviceLimits())
+    assert one_more.cut is not Cut.WHOLE
+
+
+def test_one_short_sequence_is_read_in_four_small_tiles():
+    assert decode_config(np.array([128]), 8, 128, 2, 16, DeviceLimits()).shape == Shape(2, 32, 3)
 
 
 def test_the_rule_reads_the_card():
@@ -108,6 +125,13 @@ def test_the_device_plans_as_the_rule_says(seed):
     lens = drawn(seed)[0][:20]
     kept_for = np.array(lens) if seed % 2 else np.full(len(lens), 700)
     config = decode_config(kept_for, rng.choice([2, 8]), 64, 2, 16, DeviceLimits(sms=12))
+    assert_the_device_plans_as_the_rule_says(lens, config, torch.device("cpu"))
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("lens", SHORT[:4])
+def test_the_device_does_not_cut_short_sequences_either(lens):
+    config = decode_config(np.array(lens), 2, 64, 2, 16, DeviceLimits())
     assert_the_device_plans_as_the_rule_says(lens, config, torch.device("cpu"))
 
 

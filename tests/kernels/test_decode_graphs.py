@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import random
 
 import pytest
@@ -10,8 +11,9 @@ import torch
 
 from engine.config import EngineConfig, SamplingParams
 from engine.engine import Engine
-from engine.fused_decoder import FusedDecoder, obstacle
+from engine.fused_decoder import FusedDecoder, _OneRow, _Rows, obstacle
 from engine.model_loader import LoadedModel
+from kernels.decode_plan import Cut
 from tests.conftest import tiny_llama
 
 pytestmark = [
@@ -19,10 +21,27 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
 ]
 PROMPTS = ["a", "Eleven letters and more than one block of five", "b" * 21]
+LONG = "Longer than a sequence that is never cut. " * 4
+
+
+@pytest.fixture(autouse=True)
+def _few_programs(monkeypatch):
+    """Products of one row in large tiles: an interpreted program takes its time, however little it does."""
+    gemv = importlib.import_module("kernels.gemv")
+    monkeypatch.setattr(gemv, "shape_for", lambda n, k, norm: gemv.GemvShape(32, 64, 4))
+
+
+def plain(**changes) -> LoadedModel:
+    """A tiny model whose norms and biases say something: new ones are all 1 and all 0."""
+    model, generator = tiny_llama(**changes), torch.Generator().manual_seed(5)
+    for value in model.model.parameters():
+        if value.dim() == 1:
+            value.data += 0.3 * torch.randn(value.shape, generator=generator)
+    return model
 
 
 def fused(**changes) -> LoadedModel:
-    model = tiny_llama(**changes)
+    model = plain(**changes)
     return dataclasses.replace(model, fused_decoder=FusedDecoder(model.model))
 
 
@@ -38,14 +57,43 @@ def run(model: LoadedModel, backend: str, params: SamplingParams, prompts=PROMPT
     return engine, [engine.output(name).token_ids for name in engine.requests]
 
 
-@pytest.mark.parametrize("changes", [{}, {"attention_bias": True}, {"tie_word_embeddings": False, "head_dim": 8}])
-def test_fused_passes_say_what_transformers_modules_say(changes):
+@pytest.mark.parametrize(
+    "prompts, size, cut",
+    [(PROMPTS, 4, Cut.WHOLE), ([*PROMPTS[:2], LONG], 4, Cut.RAGGED), (PROMPTS[1:2], 1, Cut.WHOLE), ([LONG], 1, Cut.EVEN)],
+    ids=["three", "three, one of them long", "one", "one, long"],
+)
+def test_fused_passes_say_what_transformers_modules_say(prompts, size, cut):
+    assert_fused_passes_say_the_same({}, prompts, size, cut)
+
+
+@pytest.mark.parametrize("prompts, size", [(PROMPTS, 4), (PROMPTS[1:2], 1)], ids=["three", "one"])
+@pytest.mark.parametrize("changes", [{"attention_bias": True}, {"tie_word_embeddings": False, "head_dim": 8}])
+def test_so_they_do_with_biases_and_with_a_head_of_its_own(changes, prompts, size):
+    assert_fused_passes_say_the_same(changes, prompts, size, Cut.WHOLE)
+
+
+def assert_fused_passes_say_the_same(changes: dict[str, object], prompts: list[str], size: int, cut: Cut) -> None:
     params = SamplingParams(max_tokens=6, ignore_eos=True)
-    engine, said = run(fused(**changes), "triton", params)
-    assert engine.runner.graphs is not None and engine.runner.graphs._passes  # they were used
-    assert said == run(tiny_llama(**changes), "torch", params)[1]
-    look = engine.lookup("B", None, 40, layer=1, head=3)
+    engine, said = run(fused(**changes), "triton", params, prompts, max_num_batched_tokens=256)
+    assert engine.runner.graphs is not None
+    assert {(size, config.cut) for size, _, config in engine.runner.graphs._passes} == {(size, cut)}  # they were used
+    assert said == run(plain(**changes), "torch", params, prompts, max_num_batched_tokens=256)[1]
+    look = engine.lookup("B" if len(prompts) > 1 else "A", None, 40, layer=1, head=3)
     assert look.max_abs_difference < 1e-5 and look.score == pytest.approx(look.raw_dot * look.scale)
+
+
+def test_one_row_reads_and_adds_as_rows_do():
+    generator = torch.Generator().manual_seed(1)
+    x, norm, bias, embedded = (torch.randn(n, 64, generator=generator) for n in (1, 1, 1, 1))
+    weight, both = torch.randn(64, 64, generator=generator), torch.randn(128, 64, generator=generator)
+    found = []
+    for kind in (_Rows, _OneRow):
+        stream = kind(embedded.clone(), 1e-5)
+        stream.add(x, weight, bias[0])
+        found.append([stream.linear(norm[0], weight, bias[0]), stream.linear(norm[0], both), stream.swiglu(norm[0], both)])
+        stream.add(x, weight)
+        found[-1].append(stream.linear(norm[0], weight))
+    torch.testing.assert_close(found[0], found[1], atol=1e-4, rtol=1e-5)  # sums of 64 products, then of their products
 
 
 def test_a_model_that_cannot_be_fused_runs_its_own_modules_from_the_same_buffers():
@@ -61,13 +109,13 @@ def test_a_model_that_cannot_be_fused_runs_its_own_modules_from_the_same_buffers
 
 def test_texts_survive_preemption_forks_and_arrivals_in_padded_batches():
     """Tables that are cut, copied and regrown must never be read as they were sent before."""
-    model, plain = fused(), tiny_llama()
+    model, own = fused(), plain()
     params = SamplingParams(max_tokens=9, n=2, temperature=0.0, ignore_eos=True)
     for num_blocks, block_size in ((20, 4), (14, 5)):
         config = {"num_blocks": num_blocks, "block_size": block_size, "max_num_seqs": 6}
         prompts = ["abcdefg", "abcdefgh12", "xyz", "q" * 11]
         engine, said = run(model, "triton", params, prompts, **config)
-        assert said == run(plain, "torch", params, prompts, **config)[1]
+        assert said == run(own, "torch", params, prompts, **config)[1]
         log = [type(event).__name__ for event in engine.trace.events]
         assert "BlockCopied" in log and "RequestPreempted" in log
 

@@ -16,8 +16,9 @@ from tests.kernels.paged_cases import Batch, Case, make
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 CASES = {
-    "decode, uneven": Case((1, 1, 1, 1), (70, 0, 33, 5), n_q=6),
-    "decode, one sequence": Case((1,), (100,), block_size=5),
+    "decode, uneven": Case((1, 1, 1, 1), (170, 0, 33, 5), n_q=6),
+    "decode, one sequence": Case((1,), (150,), block_size=5),
+    "decode, short": Case((1, 1), (100, 3)),
     "chunks": Case((20, 7), (64, 7), block_size=12),
     "both, and a long context": Case((1, 5, 1, 30), (40, 300, 1, 64), n_q=2, n_kv=1),
 }
@@ -73,7 +74,8 @@ def test_every_program_loads_the_pages_its_tiles_name_in_order(name, pool):
 @pytest.mark.usefixtures("interpreted")
 def test_the_interpreted_cases_are_cut_and_merged():
     cut = {name: {p.kernel for p in planned(make(case)).programs if p.parts > 1} for name, case in CASES.items()}
-    assert cut["decode, one sequence"] == {"decode"}
+    assert cut["decode, one sequence"] == cut["decode, uneven"] == {"decode"}
+    assert not cut["decode, short"]
     assert "prefill" in cut["both, and a long context"]
 
 

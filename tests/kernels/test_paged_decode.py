@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from kernels.decode_plan import Cut
 from kernels.dispatch import make_backend, paged_attention
 from tests.kernels.interpreter import grid_reversed
 from tests.kernels.paged_cases import Batch, Case, decode_cases, make
@@ -15,8 +16,8 @@ pytestmark = [
     pytest.mark.usefixtures("interpreted", "poisoned"),
     pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
 ]
-CASES = decode_cases(100)
-# float32: sums of 100 products in another order, values of order 1; float16 rounds the weights and the result to 11 bits
+CASES = decode_cases(150)  # long enough to be cut
+# float32: sums of 150 products in another order, values of order 1; float16 rounds the weights and the result to 11 bits
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3}
 
 
@@ -91,16 +92,19 @@ def test_the_scale_is_applied():
 def test_a_plan_for_any_lengths_follows_its_buffers():
     from kernels.triton_paged import DecodeGraphAttention, HeadShape
 
-    batch = make(Case((1, 1, 1), (90, 33, 16)))
+    batch = make(Case((1, 1, 1), (190, 33, 16)))
     rows = torch.arange(3, dtype=torch.int32)
     buffer = torch.stack((rows, rows, rows))
-    for kind in ([90, 90, 90], [90, 9, 0]):  # what it is kept for; it is right for any lengths
+    cuts = []
+    for kind in ([90, 9, 0], [190, 0, 0], [190, 9, 0]):  # what it is kept for; it is right for any lengths
         shape = HeadShape(4, 2, 64, torch.float32)
         config = DecodeGraphAttention.config_for(kind, shape, 16, buffer.device)
+        cuts.append(config.cut)
         attend_step = DecodeGraphAttention(buffer, batch.metadata.block_tables, 16, shape, config)
-        for lens in ([90, 33, 16], [1, 0, 16], [0, 0, 0]):
+        for lens in ([190, 33, 16], [1, 0, 16], [0, 0, 0]):
             buffer[2] = torch.tensor(lens)
             batch.metadata.context_lens = lens
             attend_step.plan()
             out = attend_step(batch.query, batch.k_pool, batch.v_pool, batch.metadata, batch.scale)
             torch.testing.assert_close(out, batch.expected(), atol=2e-6, rtol=0)
+    assert cuts == list(Cut)

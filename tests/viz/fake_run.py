@@ -134,6 +134,7 @@ def lookup_answer(request: str, query: int, key: int, layer: int, head: int, tab
     return {
         "ok": True, "request_id": request, "query_position": query, "key_position": key, "layer": layer, "head": head,
         "kv_head": head // 3, "token_text": words[key] if key < len(words) else "?", "query_text": "?",
+        "block_size": BLOCK_SIZE, "block_table": list(table),
         "logical_block": key // BLOCK_SIZE, "block_offset": offset, "physical_block": block, "slot": slot,
         "byte_offset": slot * 768, "address": hex(0x7F2E4A000000 + slot * 768), "slot_bytes": 768, "dtype": "float32",
         "head_dim": 64, "key": real["k"], "query": real["q"], "key_norm": real["norm"], "raw_dot": real["raw"], "scale": 0.125,

@@ -12,10 +12,12 @@ from typing import Any
 
 import gradio as gr
 
+from engine.trace import Trace, TraceHeader
 from tests.viz.fake_run import HEADER, fake_run, hostile_texts, lookup_answer
 from viz import deltas, served
 from viz.stage.stage import Stage
 from viz.theme import head, header_html, page_css, theme
+from web.views import Source, view
 
 
 class Script:
@@ -85,6 +87,10 @@ def say(level: str, text: str):
     return {"kind": "notice", "notice": {"level": level, "text": text} if text else None}
 
 
+def no_recording():
+    return {**say("bad", "There are no recordings here."), "refused": True}
+
+
 def resync():
     return deltas.snapshot(SCRIPT.run, SCRIPT.n, SCRIPT.log(), SCRIPT.header, "session", False)
 
@@ -97,6 +103,20 @@ def stage_lookup(question: dict[str, Any]) -> dict[str, Any]:
         question["request"], question["query_position"], question["key_position"], question["layer"], question["head"],
         SCRIPT.tables[question["request"]],
     )  # fmt: skip
+
+
+def stage_view(question: dict[str, Any]) -> dict[str, Any]:
+    """The real views of the scripted run, from a real trace of its events."""
+    if question.get("run") != SCRIPT.run:
+        return {"ok": False, "reason": "This run is not kept any more. Press Generate for a new one."}
+    trace = Trace(TraceHeader(**SCRIPT.header))
+    for event in SCRIPT.log():
+        trace.append(event)
+
+    def lookup(request: str, query: int, key: int, layer: int, head: int) -> dict[str, Any]:
+        return lookup_answer(request, query, key, layer, head, SCRIPT.tables[request])
+
+    return view(Source(trace, lookup, {"weights": 538_060_800, "captured vectors": 31_457_280}), question)
 
 
 def build() -> gr.Blocks:
@@ -117,14 +137,16 @@ def build() -> gr.Blocks:
                     gr.Button("Step", elem_id="step", scale=0)
                 gr.HTML('<div class="pw-status" role="status"></div>', elem_id="status")
                 stage = Stage(
-                    deltas.empty(HEADER, "session"), server_functions=[stage_lookup], actions=["export", "import", "link"]
-                )
+                    deltas.empty(HEADER, "session"), server_functions=[stage_lookup, stage_view],
+                    actions=["export", "import", "link"],
+                )  # fmt: skip
                 rate = gr.Number(0, elem_id="rate", visible="hidden")
             with gr.Tab("About", id="about"):
                 gr.Markdown("A second tab, so that the Stage can be hidden first.")
         go.click(play, [scenario, rate], stage, show_progress="hidden", api_name="play", concurrency_limit=4)
         gr.api(say, api_name="say_api")
         prompt.submit(lambda text: say(*text.split("|", 1)), prompt, stage, show_progress="hidden", api_name="say")
+        stage.open_recording(no_recording, None, stage, show_progress="hidden", concurrency_limit=None)
         stage.resync(resync, None, stage, show_progress="hidden", concurrency_limit=None, trigger_mode="always_last")
     return demo
 

@@ -97,8 +97,9 @@ def test_a_request_that_runs_again_after_preemption_is_told_as_resumed():
     assert any("preempt" in k and "resume" in k[k.index("preempt") :] for k in kinds)
 
 
-def test_bus_clock_folds_geometry_and_links():
-    done = subprocess.run(["node", "--test", str(HERE / "unit.test.mjs")], capture_output=True, text=True, timeout=60)
+@pytest.mark.parametrize("name", ["unit.test.mjs", "views.test.mjs"])
+def test_pure_modules_of_the_stage_in_node(name):
+    done = subprocess.run(["node", "--test", str(HERE / name)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -2,7 +2,7 @@
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { Bus, Mirror } from '../../viz/stage/js/mirror.js';
-import { Clock } from '../../viz/stage/js/clock.js';
+import { Clock, WATCHABLE } from '../../viz/stage/js/clock.js';
 import { layout, blocksShown } from '../../viz/stage/js/folds.js';
 import { geometry, fitView, viewAt, zoomTarget, panned, isFit } from '../../viz/stage/js/geometry.js';
 import { makeLink, readLink } from '../../viz/stage/js/link.js';
@@ -37,8 +37,9 @@ test('an end is idempotent, and one whose count differs asks again', () => {
   b.receive({ kind: 'end', run: 'r', n: 0, running: false });
   assert.equal(b.running, false);
   assert.deepEqual(seen.gaps, []);
-  b.receive({ kind: 'end', run: 'r', n: 4, running: false });
+  b.receive({ kind: 'end', run: 'r', n: 4, running: false, notice: { level: 'bad', text: 'The host is restarting.' } });
   assert.deepEqual(seen.gaps, [0]);
+  assert.equal(b.notice.text, 'The host is restarting.');     // nobody may be there to be asked
 });
 
 test('a delta of another run asks for a snapshot of it', () => {
@@ -56,31 +57,74 @@ test('a message without a notice leaves it, null clears it', () => {
   assert.equal(b.notice, null);
 });
 
-test('the clock catches up within a few frames and then rests', () => {
+// Calls tick every `every` ms until `until`, as often as it asks for it.
+function ticks(clock, newest, until, every = 16, from = 0) {
+  let t = from;
+  for (; t <= until; t += every) if (clock.tick(newest, t) === null) break;
+  return t;
+}
+
+test('without a pace the clock catches up within a few frames and then rests', () => {
   const c = new Clock();
+  c.pace = Infinity;
   let frames = 0;
-  while (c.tick(40, frames * 16)) frames++;
+  while (c.tick(40, frames * 16) !== null) frames++;
   assert.equal(c.step, 40);
   assert.ok(frames <= 8);
+});
+
+test('a live run is followed at the chosen pace, like a video that buffers ahead', () => {
+  const c = new Clock();
+  assert.equal(c.pace, WATCHABLE);
+  assert.equal(c.tick(40, 0), 100);          // the first step at once, the next in a tenth of a second
+  assert.equal(c.step, 1);
+  ticks(c, 40, 1000);
+  assert.ok(c.step >= 10 && c.step <= 12, String(c.step));
+  c.pace = 50;
+  ticks(c, 40, 1500, 16, 1008);
+  assert.ok(c.step >= 34 && c.step < 40, String(c.step));
+  ticks(c, 40, 5000, 16, 1516);
+  assert.deepEqual([c.step, c.mode, c.tick(40, 5016)], [40, 'following', null]);
+});
+
+test('a step that comes after a rest is shown at once', () => {
+  const c = new Clock();
+  c.follow(7);
+  assert.equal(c.tick(7, 0), null);
+  c.tick(8, 900);
+  assert.equal(c.step, 8);
+});
+
+test('a recording plays from where it opens, and its end is the newest step', () => {
+  const c = new Clock();
+  c.play(20);
+  assert.equal(c.tick(30, 0), 100);
+  assert.equal(c.step, 20);
+  ticks(c, 30, 520, 100, 100);
+  assert.deepEqual([c.step, c.mode], [25, 'playing']);
+  ticks(c, 30, 5000, 100, 600);
+  assert.deepEqual([c.step, c.mode], [30, 'following']);
+  c.toggle(30, false);
+  assert.deepEqual([c.step, c.mode], [0, 'playing']);
+});
+
+test('pausing what lags behind a run stands still, and playing goes on', () => {
+  const c = new Clock();
+  c.tick(40, 0);
+  c.toggle(40, true);
+  assert.equal(c.mode, 'standing');
+  assert.equal(c.tick(50, 1000), null);
+  c.toggle(50, true);
+  assert.equal(c.mode, 'playing');
 });
 
 test('a sought past stays while the run goes on, and newest follows again', () => {
   const c = new Clock();
   c.follow(30);
   c.seek(12, 30);
-  assert.equal(c.tick(50, 0), false);
+  assert.equal(c.tick(50, 0), null);
   assert.equal(c.step, 12);
   c.follow(50);
-  assert.equal(c.mode, 'following');
-});
-
-test('playing a past moves by time and ends by following', () => {
-  const c = new Clock();
-  c.seek(0, 30);
-  c.toggle(30, false);
-  for (let t = 0; t <= 1000; t += 100) c.tick(30, t);
-  assert.ok(c.step >= 9 && c.step <= 12, String(c.step));
-  for (let t = 1100; t <= 6000; t += 100) c.tick(30, t);
   assert.equal(c.mode, 'following');
 });
 
@@ -135,11 +179,33 @@ test('panning stops at the edges', () => {
 });
 
 test('a link restores what it was made from, and refuses nonsense', () => {
-  const link = makeLink('https://x.test/?example=fork', { step: 41, pin: { request: 'A', position: 17 }, layer: 14, head: 1, header: { link: { seed: '3' } } });
-  const url = new URL(link);
-  assert.equal(url.searchParams.get('example'), 'fork');
-  assert.deepEqual(readLink(url.search), { step: 41, layer: 14, head: 1, request: 'A', position: 17 });
-  assert.equal(readLink('?tok=<b>:1&step=-4'), null);
+  const view = { step: 41, pin: { request: 'A', position: 17 }, layer: 14, head: 1, header: { link: { example: 'fork', seed: 3 } } };
+  const url = new URL(makeLink('https://x.test/?example=plain&__theme=dark#top', view));
+  assert.equal(url.search, '?example=fork&__theme=dark&seed=3&step=41&tok=A%3A17&layer=14&head=1');
+  assert.deepEqual(readLink(url.search), { example: 'fork', seed: 3, step: 41, layer: 14, head: 1, request: 'A', position: 17 });
+  assert.equal(new URL(makeLink(url, { ...view, pin: null })).searchParams.get('tok'), null);
+  assert.equal(readLink('?tok=<b>:1&step=-4&example=../x'), null);
+});
+
+test('a run of its own has no link', () => {
+  assert.equal(makeLink('https://x.test/', { step: 4, pin: null, layer: 0, head: 0, header: { link: {} } }), null);
+  assert.equal(makeLink('https://x.test/', { step: 4, pin: null, layer: 0, head: 0, header: {} }), null);
+});
+
+test('the next and the last event are found from any step', () => {
+  const m = new Mirror(4, 8);
+  m.append([added, ['BlockAllocated', 1, 'A', 0, 2, 'r'], ['SlotsWritten', 1, 'A', 0, [8, 9]], step(1), step(2), ['BlockAllocated', 3, 'A', 1, 3, 'r'], step(3), step(4)]);
+  const { story } = m;
+  assert.deepEqual([0, 1, 2, 3].map(at => story.stepOf(at, 1)), [1, 3, 3, null]);
+  assert.deepEqual([0, 1, 2, 3, 4].map(at => story.stepOf(at, -1)), [null, 0, 1, 1, 3]);
+});
+
+test('a message about loading changes nothing else', () => {
+  const { b, seen } = bus();
+  b.receive({ kind: 'loading', loading: { name: 'm', seconds: 3, text: '' } });
+  assert.deepEqual([b.loading.seconds, b.run, b.mirror.newest, seen.resets], [3, 'r', 0, 1]);
+  b.receive({ kind: 'loading', loading: null });
+  assert.equal(b.loading, null);
 });
 
 test('text that cannot be seen gets a mark, everything else stays itself', () => {

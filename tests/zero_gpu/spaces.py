@@ -1,9 +1,9 @@
 """A stand-in for Hugging Face's `spaces` on ZeroGPU, as strict as the real one about what crosses, without a GPU.
 
-As there: the first call forks a worker from this process; arguments, yields and errors are pickled across; a worker
-that ended its call may serve the next one, of another visitor; a generator that the caller closes stops at its next
-yield; the worker reads ahead; errors arrive as gr.Error with nothing but the name of their type. Stricter: a torch
-tensor in either direction is refused, on whatever device it is.
+As there: the first call forks a worker from this process; arguments, yields and errors are pickled across; a worker that ended
+its call may serve the next one, of another visitor; a generator that the caller closes stops at its next yield; the worker is
+ahead of its reader; errors arrive as gr.Error with nothing but the name of their type. Stricter: a torch tensor in either
+direction is refused, on whatever device it is.
 
 Put this folder on the path, set SPACES_ZERO_GPU=1, and `import spaces` finds it. FAKE_SPACES_REUSE=0 forks for every call.
 """

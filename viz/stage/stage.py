@@ -27,7 +27,8 @@ def figures(num_blocks: int, block_size: int) -> dict[str, Any]:
 
 
 class Stage(gr.HTML):
-    """See the module. Events: `resync` (the page lost a message), `export_run`, `import_run`.
+    """See the module. Events: `resync` (the page lost a message), `open_recording` ({"example": id}), `export_run`,
+    `import_run`.
 
     Gradio calls `cls(**kwargs)` again for every property update, so the constructor takes every keyword.
     """

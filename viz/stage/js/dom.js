@@ -34,6 +34,12 @@ export function setAttr(element, name, value) {
   else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
+// Scrolls an element to the middle of its scroller, if it is not well in sight; the page itself stays.
+export function centre(scroller, element) {
+  const box = element.getBoundingClientRect(), frame = scroller.getBoundingClientRect();
+  if (box.top < frame.top + 8 || box.bottom > frame.bottom - 32) scroller.scrollTop += box.top - frame.top - (frame.height - box.height) / 2;
+}
+
 // The sequence's colour and the colour of letters on it.
 export function colour(element, index) {
   const c = index % 7 + 1;

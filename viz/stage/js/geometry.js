@@ -11,16 +11,20 @@ export const SLOT_CELL = 6;    // px on the longer side: one cell a slot
 const TOKENS_CELL = { w: 44, h: 23 };  // what "Tokens" zooms to
 const TOKENS_GAP = { x: 20, y: 30 };
 
-export const fitView = grid => ({ x0: 0, x1: grid.columns, y0: 0, y1: grid.rows });
+const LEAST_ROWS = 12;         // a pool of few blocks leaves room below instead of spreading them
+
+const tall = grid => Math.max(LEAST_ROWS, grid.rows);
+
+export const fitView = grid => ({ x0: 0, x1: grid.columns, y0: 0, y1: tall(grid) });
 
 export function geometry(grid, view, w, h) {
   const tc = grid.cell_columns, tr = grid.cell_rows, px = w / (view.x1 - view.x0), py = h / (view.y1 - view.y0);
-  const roomy = clamp((px - tc * TEXT_CELL * 0.75) / (tc * TEXT_CELL * 0.25), 0, 1);   // 0 at slots, 1 from text size on
+  const text = grid.text_cell ?? TEXT_CELL, roomy = clamp((px - tc * text * 0.75) / (tc * text * 0.25), 0, 1);   // 0 at slots, 1 from text size on
   const minX = px < 14 ? Math.min(0.5, px * 0.12) : px < 32 ? 2 : 5 + roomy * 5, minY = py < 12 ? Math.min(0.5, py * 0.12) : py < 20 ? 2 : 7 + roomy * 19;
   let cw = (px - minX) / tc, ch = (py - minY) / tr;
   const slots = !grid.coarse && Math.max(cw, ch) >= SLOT_CELL;   // coarse: "Blocks" was asked for
   if (slots) { cw = Math.max(1, half(cw)); ch = Math.max(1, Math.min(half(ch), Math.max(cw * 2.2, SLOT_CELL))); }
-  const level = cw >= TEXT_CELL ? 'tokens' : slots ? 'slots' : 'blocks';
+  const level = cw >= text ? 'tokens' : slots ? 'slots' : 'blocks';
   const tw = tc * cw, th = tr * ch, gx = px - tw, gy = py - th, left = level === 'blocks' ? gx / 2 : Math.min(gx / 2, 2), above = level === 'blocks' ? gy / 2 : Math.max(gy / 2, gy - 1.5);
   const snap = level === 'blocks' && px < 8 ? v => v : Math.round;
   const tile = block => {
@@ -53,7 +57,7 @@ export function geometry(grid, view, w, h) {
 // wide cells, not high ones: the two meet at the size that "Tokens" shows.
 export function zoomTarget(grid, w, h) {
   const x = (grid.cell_columns * TOKENS_CELL.w + TOKENS_GAP.x) / (w / grid.columns);
-  const y = (grid.cell_rows * TOKENS_CELL.h + TOKENS_GAP.y) / (h / grid.rows);
+  const y = (grid.cell_rows * TOKENS_CELL.h + TOKENS_GAP.y) / (h / tall(grid));
   return { x: Math.max(1, x), y: Math.max(1, y) };
 }
 
@@ -66,16 +70,16 @@ export function slotsZoom(grid, w, h) {
 export function viewAt(grid, w, h, zoom, focus, at = { x: 0.5, y: 0.5 }) {
   const target = zoomTarget(grid, w, h);
   const zx = clamp(zoom, 1, Math.max(1, target.x * 2)), zy = target.x <= 1 ? zx : zx ** (Math.log(target.y) / Math.log(target.x));
-  const wx = grid.columns / zx, wy = Math.min(grid.rows, grid.rows / zy);
-  const x0 = clamp(focus.x - wx * at.x, 0, grid.columns - wx), y0 = clamp(focus.y - wy * at.y, 0, grid.rows - wy);
+  const wx = grid.columns / zx, wy = Math.min(tall(grid), tall(grid) / zy);
+  const x0 = clamp(focus.x - wx * at.x, 0, grid.columns - wx), y0 = clamp(focus.y - wy * at.y, 0, tall(grid) - wy);
   return { x0, x1: x0 + wx, y0, y1: y0 + wy };
 }
 
 export function panned(grid, view, dx, dy) {
   const wx = view.x1 - view.x0, wy = view.y1 - view.y0;
   const x0 = clamp(view.x0 + dx, Math.min(0, grid.columns - wx), Math.max(0, grid.columns - wx));
-  const y0 = clamp(view.y0 + dy, Math.min(0, grid.rows - wy), Math.max(0, grid.rows - wy));
+  const y0 = clamp(view.y0 + dy, Math.min(0, tall(grid) - wy), Math.max(0, tall(grid) - wy));
   return { x0, x1: x0 + wx, y0, y1: y0 + wy };
 }
 
-export const isFit = (grid, view) => view.x1 - view.x0 >= grid.columns - 1e-6 && view.y1 - view.y0 >= grid.rows - 1e-6;
+export const isFit = (grid, view) => view.x1 - view.x0 >= grid.columns - 1e-6 && view.y1 - view.y0 >= tall(grid) - 1e-6;

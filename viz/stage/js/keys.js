@@ -3,9 +3,11 @@
 import { h } from './dom.js';
 
 export const KEYS = [
-  ['← → ↑ ↓', 'move by token, table entry or slot'], ['Enter', 'look it up'], ['[  ]', 'one step back, forward'], ['space', 'play or pause'],
-  ['/', 'find a token'], ['+  −  0', 'zoom the pool, fit it'], ['Esc', 'clear'], ['?', 'this list'],
+  ['← → ↑ ↓', 'move by token, table entry or slot'], ['Enter', 'look it up'], ['[  ]', 'one step back, forward'], ['{  }', 'event before, next event'], ['space', 'play or pause'],
+  ['/', 'find a token'], ['+  −  0', 'zoom the pool, fit it'], ['a', 'ask the picture'], ['t', 'tour'], ['p', 'predict'], ['Esc', 'clear, leave'], ['?', 'this list'],
 ];
+
+const LEARN = { a: 'ask', t: 'tour', p: 'predict' };
 
 export function stageKeys(root, actions) {
   const rows = root.querySelector('.rows');
@@ -19,12 +21,21 @@ export function stageKeys(root, actions) {
     if (!inside && target !== document.body) return;
     if (event.key === '[') actions.step(-1);
     else if (event.key === ']') actions.step(1);
+    else if (event.key === '{') actions.event(-1);
+    else if (event.key === '}') actions.event(1);
     else if (event.key === ' ' && !target.closest('button, summary, [role="slider"]')) { event.preventDefault(); actions.play(); }
     else if (event.key === '/') { event.preventDefault(); actions.find(); }
     else if (event.key === '?') actions.help();
+    else if (LEARN[event.key]) { event.preventDefault(); actions.learn(LEARN[event.key]); }
   };
   document.addEventListener('keydown', onKey);
 
+  rowKeys(rows);
+  return () => document.removeEventListener('keydown', onKey);
+}
+
+// Arrows, Home and End move the focus over the tokens and the block table.
+export function rowKeys(rows) {
   rows.addEventListener('keydown', event => {
     const by = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1], Home: [-Infinity, 0], End: [Infinity, 0] }[event.key];
     const from = event.target.closest('button');
@@ -35,7 +46,6 @@ export function stageKeys(root, actions) {
     if (next) { rove(rows, next); next.focus(); }
   });
   rows.addEventListener('focusin', event => { const button = event.target.closest('button'); if (button) rove(rows, button); });
-  return () => document.removeEventListener('keydown', onKey);
 }
 
 // Exactly one button of the scroller is in the tab order.

@@ -24,13 +24,18 @@ export class LookupPane {
     return select;
   }
 
-  // Layers and heads of the model; what was chosen stays chosen where it can. The first choice is a middle layer.
+  // Layers and heads of the model, or those that a recording ships; what was chosen stays chosen where it can. The first
+  // choice is a middle layer.
   setModel(header) {
-    for (const [select, n, first] of [[this.layer, header.num_layers ?? 1, Math.floor((header.num_layers ?? 1) / 2)], [this.head, header.num_heads ?? 1, 0]]) {
-      if (select.length === n) continue;
-      const value = select.length > 1 ? Math.min(Number(select.value), n - 1) : first;
-      select.replaceChildren(...Array.from({ length: n }, (_, i) => h('option', '', i, { value: i })));
+    const all = n => Array.from({ length: n }, (_, i) => i), { layers, heads } = header.recording ?? {};
+    for (const [select, there] of [[this.layer, layers ?? all(header.num_layers ?? 1)], [this.head, heads ?? all(header.num_heads ?? 1)]]) {
+      const names = there.join(' ');
+      if (select.dataset.there === names) continue;
+      const kept = select.length > 1 && there.includes(Number(select.value));
+      const value = kept ? Number(select.value) : there[select === this.layer ? Math.floor(there.length / 2) : 0];
+      select.replaceChildren(...there.map(i => h('option', '', i, { value: i })));
       select.value = String(value);
+      select.dataset.there = names;
     }
     this.header = header;
   }
@@ -75,7 +80,7 @@ export class LookupPane {
       row(3, 'Block table', `table[${logical}]`, block, 'physical_block', block),
       row(4, 'Slot', `${block} × ${size} + ${offset}`, slot, 'slot', slot), figure(slotStrip(r.index, size, filled, offset)),
       row(5, 'Byte offset', `${slot} × ${header.slot_bytes}`, fmt(bytes), 'byte_offset', bytes),
-      row(0, 'Address', '', ok ? ok.address : late, 'address', ok ? ok.address : '', !ok),
+      row(0, 'Address', '', ok ? ok.address ?? 'not recorded' : late, 'address', ok ? ok.address ?? '' : '', !ok),
       row(6, 'Key', `${d} × ${dtype}`, ok ? `‖k‖ ${ok.key_norm.toFixed(2)}` : late, 'key', ok ? ok.key_norm : '', !ok), figure(ok ? heat([['k', ok.key], ['q', ok.query]], width) : well(24)),
       row(7, 'Score', ok ? `${ok.raw_dot.toFixed(2)} ${scaleText(ok)}` : `q·k / √${d}`, ok ? ok.score.toFixed(4) : late, 'score', ok ? ok.score : '', !ok),
       row(8, 'Weight', `softmax over ${query === null ? 0 : query + 1}`, ok ? weightText(ok.weight) : late, 'weight', ok ? ok.weight : '', !ok),
@@ -96,7 +101,7 @@ function row(number, label, how, value, field, data, pending) {
   return h('li', `step${number ? '' : ' more'}${pending ? ' pending' : ''}`, [number ? h('span', 'disc', number, { 'data-disc': number }) : h('span'), h('span', 'lab', label), h('span', 'how', how, { title: how }), h('span', 'val', value)], { 'data-field': field, 'data-value': data });
 }
 
-const figure = element => h('li', 'step picture', [h('span'), h('div', 'fig', element)], { role: 'presentation' });
+const figure = element => h('li', 'step picture', [h('span'), h('div', 'fig', element)]);
 const well = height => { const w = h('div', 'well'); w.style.height = `${height}px`; return w; };
 
 function proof(ok, reason, width) {
@@ -109,11 +114,11 @@ function proof(ok, reason, width) {
   ], { 'data-field': 'max_abs_difference', 'data-value': ok ? ok.max_abs_difference : '' });
 }
 
-function emptyBox({ title, text, steps, action }) {
+function emptyBox({ title, text, steps, actions = [] }) {
   return h('div', 'emptyl', [
     h('h3', '', title), h('p', '', text),
     steps ? h('ol', '', steps.map(([n, name, rest]) => h('li', '', [h('span', 'disc', n), h('span', '', [bold(name), ` ${rest}`])]))) : '',
-    action ? h('div', '', h('button', 'btn primary', action.label, { type: 'button', 'data-act': action.id })) : '',
+    actions.length ? h('div', 'begin', actions.map((a, i) => h('button', `btn${i ? '' : ' primary'}`, a.label, { type: 'button', 'data-act': a.id }))) : '',
   ]);
 }
 

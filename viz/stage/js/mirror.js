@@ -80,12 +80,15 @@ export class Mirror {
 // Folds the messages of the bus; tells `onGap` when one was lost. Works for a message that is seen twice.
 export class Bus {
   constructor({ onReset, onAppend, onGap }) {
-    Object.assign(this, { onReset, onAppend, onGap, run: null, n: -1, running: false, header: null, session: null, mirror: null, notice: null });
+    Object.assign(this, { onReset, onAppend, onGap, run: null, n: -1, running: false, header: null, session: null, mirror: null, notice: null, loading: null });
   }
 
   receive(message) {
     if (!message || typeof message !== 'object') return;
     const { kind } = message;
+    if (kind !== 'delta' && kind !== 'end') this.loading = message.loading ?? null;
+    // Of two messages that arrive together Gradio shows the later one only.
+    if (!this.mirror && !['none', 'empty', 'snapshot'].includes(kind)) return this.onGap(this.n);
     if (kind === 'empty' || kind === 'snapshot') {
       if (kind === 'snapshot' && this.run === message.run && this.mirror && message.n === this.n && message.running === this.running) {
         this.#say(message);                                  // the same snapshot again: nothing to fold
@@ -111,13 +114,15 @@ export class Bus {
       this.#say(message);
       this.onAppend();
     } else if (kind === 'end') {
+      if (message.run === this.run) this.#say(message);      // whatever was lost, and even if nobody answers any more
       if (message.run !== this.run || message.n !== this.n) return this.onGap(this.n);
       this.running = false;
-      this.#say(message);
+      this.onAppend();
+    } else if (kind === 'loading') {
       this.onAppend();
     } else if ('notice' in message) {
       this.#say(message);
-      this.onAppend();
+      this.onAppend(message);
     }
   }
 

@@ -131,7 +131,7 @@ function paintText(c, state, block, g, skin) {
   for (let offset = 0; offset < state.filled[block]; offset++) {
     const text = texts[first + offset];
     if (text === undefined) continue;
-    const q = g.slot(block, offset), shown = shorten(c, visible(text).text, q.w - 7);
+    const q = g.slot(block, offset), pad = g.cw < 24 ? 2 : 4, shown = shorten(c, visible(text).text, q.w - 2 * pad + 1);
     c.save();
     c.beginPath(); c.rect(q.x + 2, q.y, q.w - 3, q.h); c.clip();
     if (state.ref[block] > 1) {                                   // quiet ground under text on a cross hatch
@@ -139,7 +139,7 @@ function paintText(c, state, block, g, skin) {
       c.fillRect(q.x + 2, q.y + q.h / 2 - 8, Math.min(c.measureText(shown).width + 4, q.w - 3), 16);
     }
     c.fillStyle = skin.on[k];
-    c.fillText(shown, q.x + 4, q.y + q.h / 2 + 0.5);
+    c.fillText(shown, q.x + pad, q.y + q.h / 2 + 0.5);
     c.restore();
   }
 }

@@ -7,7 +7,8 @@ export class Pin {
     this.clear();
   }
 
-  clear() { this.target = null; this.note = null; this.answer = null; this.key = ''; this.asked = 0; clearTimeout(this.timer); }
+  // What is asked already must not answer for what is pinned next; the same token, pinned again, is asked for again.
+  clear() { this.target = null; this.note = null; this.answer = null; this.key = this.full = ''; this.asked = (this.asked ?? 0) + 1; clearTimeout(this.timer); }
 
   set(request, position, query) { this.clear(); this.target = { request, position, query }; }
 
@@ -32,7 +33,7 @@ export class Pin {
 
   // Ask Python about the view, once for each question; `delay` waits for a scrub to settle.
   lookup(view, context, delay) {
-    const key = JSON.stringify([view.request, view.position, view.query, context.layer, context.head, context.session, context.run]), full = `${key} ${context.place}`;
+    const key = JSON.stringify([view.request, view.position, view.query, context.layer, context.head, context.session, context.run, context.step]), full = `${key} ${context.place}`;
     if (full === this.full) return;
     if (key !== this.key) this.answer = null;      // another question: the old numbers would lie
     this.key = key;
@@ -42,7 +43,7 @@ export class Pin {
     const go = async () => {
       let answer;
       try {
-        answer = await this.ask({ session: context.session, request: view.request, query_position: view.query, key_position: view.position, layer: context.layer, head: context.head });
+        answer = await this.ask({ session: context.session, recording: context.recording, request: view.request, step: context.step, query_position: view.query, key_position: view.position, layer: context.layer, head: context.head });
       } catch (error) {
         answer = { ok: false, reason: 'The server did not answer. Press Generate for a new run, or pick the token again.' };
       }

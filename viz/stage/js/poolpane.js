@@ -11,6 +11,7 @@ import { blockCaption } from './describe.js';
 const XLINK = 'http://www.w3.org/1999/xlink';
 const CONFIG = { staticPlot: true, displayModeBar: false, responsive: false, doubleClick: false };
 
+const MOST_MARKS = 512;
 const SETTLE = {}, SETTLE_MS = 160;      // no view equals SETTLE: the next draw is a full one
 const ENCODE_MS = 250;
 
@@ -46,7 +47,7 @@ export class PoolPane {
     await window.Plotly.newPlot(this.div, figure.data, layout, CONFIG);
     // `.pool` is the graph div: a test, or a console, may move the axes with Plotly.relayout
     this.div.on('plotly_relayout', change => { if (!this.busy && Object.keys(change).some(k => /axis\d*\.(range|autorange)/.test(k))) this.#adopt(); });
-    this.subtitle.textContent = `${fmt(this.grid.num_blocks)} blocks of ${this.grid.block_size} ${this.grid.block_size === 1 ? 'slot' : 'slots'}`;
+    this.subtitle.textContent = `${fmt(this.grid.num_blocks)} × ${this.grid.block_size} ${this.grid.block_size === 1 ? 'slot' : 'slots'}`;
     this.ready = true;
   }
 
@@ -102,7 +103,7 @@ export class PoolPane {
     if (x < v.x0 - 0.1 || x + 1 > v.x1 + 0.1 || y < v.y0 - 0.1 || y + 1 > v.y1 + 0.1) this.zoomAround(this.zoom, { x: x + 0.5, y: y + 0.5 });
   }
 
-  // `scene`: { state, version, pin: {block, offset} | null, hover, fade }
+  // `scene`: { state, version, pin: {block, offset} | null, hover, fade, marks: blocks to ring | null }
   draw(scene, skin) {
     if (!this.ready || !this.shown) return;
     if (this.busy) { this.again = [scene, skin]; return; }
@@ -110,7 +111,7 @@ export class PoolPane {
     const moved = p.view !== this.view || p.width !== width || p.height !== height || p.coarse !== this.coarse;
     const fresh = moved || p.version !== scene.version || p.state !== scene.state || p.skin !== skin || p.fade !== scene.fade;
     if (moved) this.g = this.#geometry(w, h);
-    const rings = JSON.stringify([scene.pin, scene.hover]), labels = moved || p.rings !== rings || p.skin !== skin || (fresh && this.g.level === 'tokens');
+    const rings = JSON.stringify([scene.pin, scene.hover, scene.marks]), labels = moved || p.rings !== rings || p.skin !== skin || (fresh && this.g.level === 'tokens');
     if (fresh) {
       if (!moved && p.skin === skin && p.fade === scene.fade && this.looks?.length === scene.state.ref.length) repaintPool(this.canvas, scene.state, this.g, skin, this.looks, scene.fade);
       else {
@@ -203,9 +204,10 @@ export class PoolPane {
     return { type: 'rect', x0: g.toX(r.x - grow), x1: g.toX(r.x + r.w + grow), y0: g.toY(r.y - grow), y1: g.toY(r.y + r.h + grow), line, ...extra };
   }
 
-  #shapes({ pin, hover }, skin) {
+  #shapes({ pin, hover, marks }, skin) {
     const g = this.g, shapes = [];
     const tile = block => { const t = g.tile(block); return { x: t.x, y: t.y, w: t.w - 1, h: t.h - 1 }; };
+    for (const block of (marks ?? []).slice(0, MOST_MARKS)) shapes.push(this.#rect(tile(block), 2, { color: skin.ink, width: 1.5 }));
     if (hover && !(pin && hover.block === pin.block && hover.offset === pin.offset)) {
       const slot = g.level !== 'blocks' && hover.offset >= 0;
       shapes.push(this.#rect(slot ? g.slot(hover.block, hover.offset) : tile(hover.block), slot ? 1.5 : 2, { color: skin.ink, width: slot ? 2 : 1.5 }));

@@ -2,12 +2,13 @@
 
 import { isPhone } from './dom.js';
 
-const DOCK = 156, FRAME = 3, BOTTOM = 16, LEAST = 404, MOST = 720;
+const DOCK = 156, TALL_DOCK = 248, FRAME = 3, BOTTOM = 16, LEAST = 404, MOST = 720;
 
 export function paneHeight(root) {
   if (window.innerWidth <= 1100) return root.style.removeProperty('--pane-h');
-  const notice = root.querySelector('.notice'), top = root.getBoundingClientRect().top + window.scrollY;
-  const height = window.innerHeight - top - (notice.hidden ? 0 : notice.getBoundingClientRect().height) - DOCK - FRAME - BOTTOM;
+  const dock = (root.dataset.view ?? 'blocks') === 'blocks' ? DOCK : TALL_DOCK;      // as views.css has it
+  const bars = [...root.querySelectorAll(':scope > .notice, :scope > .quiz')].reduce((sum, bar) => sum + bar.getBoundingClientRect().height, 0);
+  const height = window.innerHeight - (root.getBoundingClientRect().top + window.scrollY) - bars - dock - FRAME - BOTTOM;
   const value = `${Math.min(MOST, Math.max(LEAST, Math.floor(height)))}px`;
   if (root.style.getPropertyValue('--pane-h') !== value) root.style.setProperty('--pane-h', value);
 }

@@ -8,6 +8,7 @@ import { poolInput } from './poolinput.js';
 import { TokensPane } from './tokens.js';
 import { LookupPane } from './lookup.js';
 import { UsagePane } from './usagepane.js';
+import { DockViews } from './dockviews.js';
 import { EventsPane } from './events.js';
 import { Transport } from './transport.js';
 import { Notice } from './notice.js';
@@ -16,22 +17,24 @@ import { Status } from './status.js';
 import { Find } from './find.js';
 import { Walk } from './walk.js';
 import { Tip } from './tip.js';
-import { stageKeys, ensureTabStop, helpBox } from './keys.js';
+import { stageKeys, ensureTabStop } from './keys.js';
 import { describeSlot } from './describe.js';
 import { readSkin } from './skin.js';
 import { visible } from './dom.js';
 import { paneHeight, rowHeights } from './sizes.js';
-import { readLink, copyLink } from './link.js';
+import { readLink } from './link.js';
+import { Opener } from './opener.js';
+import { act, Box, openList, pressGenerate, showComparison, showHelp } from './actions.js';
+import { Learning, LEARN_ACTIONS } from './learn.js';
+import { welcome } from './welcome.js';
+import { goodToken } from './moments.js';
 
 // A reloaded tab comes back to its session (app.py reads this on load); another tab or window never sees it.
 function rememberSession(token) {
   try { sessionStorage.setItem('pagewalk-session', token); } catch { /* storage is switched off: a reload begins a new session */ }
 }
 
-const welcome = blockSize => ({
-  title: 'Click any token', text: 'Pagewalk walks from the token to the bytes of its key, one step at a time, and checks the answer.',
-  steps: [['1', 'Token', `to its logical block: position // ${blockSize}`], ['2', 'Block table', 'says which physical block holds it'], ['3', 'Slot', 'is one place in that block'], ['4', 'Key', 'is read at that byte address'], ['5', 'Weight', 'is checked against dense attention']],
-});
+const LAG = 3;   // steps that a moving picture may be behind before the chart says so
 
 class Stage {
   constructor({ element, props, watch, trigger, server, upload }) {
@@ -39,9 +42,11 @@ class Stage {
     this.root.pagewalk = this;                         // for tests and the console
     Object.assign(this, { props, trigger, server, upload, frames: 0, scheduled: false, loading: false, hover: null });
     this.clock = new Clock();
+    this.opener = new Opener(this);
+    this.box = new Box(this.root);
     this.skin = readSkin(this.root);
     this.#panes();
-    this.bus = new Bus({ onReset: (message, again) => this.#reset(message, again), onAppend: () => this.schedule(), onGap: have => this.#resync(have) });
+    this.bus = new Bus({ onReset: (message, again) => this.#reset(message, again), onAppend: message => { if (message?.refused) this.opener.refused(); this.schedule(); }, onGap: have => this.#resync(have) });
     this.#listen();
     watch('value', () => this.bus.receive(props.value));
     this.bus.receive(props.value);
@@ -52,18 +57,26 @@ class Stage {
     this.pool = new PoolPane(root, { onView: () => this.schedule() });
     this.pool.focusBlock = () => this.#focusBlock();
     this.tokens = new TokensPane(root);
-    this.lookup = new LookupPane(root, { onChoose: () => this.schedule(), onAct: () => this.#follow() });
+    this.lookup = new LookupPane(root, { onChoose: () => this.schedule(), onAct: name => (name === 'follow' ? this.#follow() : this.learn.act(name)) });
     this.usage = new UsagePane(root, { onSeek: seek });
     this.events = new EventsPane(root, { onSeek: seek });
-    this.transport = new Transport(root, { onButton: name => this.#transport(name), onAction: (name, button) => this.#action(name, button), actions: this.props.actions ?? [] });
-    this.notice = new Notice(root, { onNewest: () => this.newest(), onSeek: seek });
+    this.transport = new Transport(root, {
+      onButton: name => this.#transport(name), onAction: (name, button) => this.learn.act(name) || act(this, name, button),
+      onPace: pace => { this.clock.pace = pace; this.schedule(); }, actions: LEARN_ACTIONS,
+    });
+    this.notice = new Notice(root, {
+      onNewest: () => this.newest(), onSeek: seek, onOthers: () => openList('examples'), onOwn: pressGenerate,
+      onOpen: example => this.open({ example }), onCompare: () => showComparison(this),
+    });
     this.legend = new Legend(root);
     this.status = new Status();
     this.walk = new Walk(root);
     this.tip = new Tip(root);
     this.pin = new Pin({ ask: question => this.server?.stage_lookup?.(question), onAnswer: () => this.schedule() });
     this.find = new Find(root, { search: text => this.#search(text), onFound: hit => { this.pinToken(hit.request, hit.position); this.#scrollTo(hit); } });
+    this.dock = new DockViews(this, { setHover: hit => this.#setHover(hit) });
     poolInput(this.pool, { onPick: hit => this.pick(hit), onHover: (hit, spoken) => this.#hoverSlot(hit, spoken), isEmpty: () => !this.state });
+    this.learn = new Learning(this);
   }
 
   #listen() {
@@ -79,12 +92,15 @@ class Stage {
     window.addEventListener('resize', () => this.resize());
     new MutationObserver(() => this.#theme()).observe(document.body, { attributes: true, attributeFilter: ['class'] });
     document.fonts?.ready.then(() => this.#theme());
-    stageKeys(root, { step: by => this.seek(this.clock.step + by), play: () => this.#transport('play'), clear: () => this.clear(), find: () => this.find.open(), help: () => this.#help() });
+    stageKeys(root, {
+      step: by => this.seek(this.clock.step + by), event: by => this.#event(by), play: () => this.#transport('play'), clear: () => this.clear(),
+      find: () => this.find.open(), help: () => showHelp(this), learn: name => this.learn.act(name),
+    });
   }
 
   async #reset(message, again) {
     const { mirror, header } = this.bus;
-    if (!again) { this.clock.reset(mirror.newest); this.pin.clear(); this.tokens.reset(); this.hover = null; }
+    if (!again) { this.clock.reset(mirror.newest); this.pin.clear(); this.dock.clear(); this.tokens.reset(); this.hover = null; }
     if (message.session) rememberSession(message.session);
     this.lookup.invalidate();
     this.tokens.subtitle.textContent = `in reading order, ${header.block_size} to a logical block`;
@@ -100,9 +116,25 @@ class Stage {
       this.loading = false;
     }
     this.usage.drawn = null;
-    if (!this.linked && message.kind === 'snapshot') { this.linked = true; this.#restore(readLink()); }
+    if (message.kind === 'snapshot' && !again) this.#begin(header);
     this.resize();
   }
+
+  // A recording plays from where it opens; the first view of a page is the one that its link names.
+  #begin(header) {
+    const link = this.linked ? null : readLink();
+    this.linked = true;
+    const { opening } = header.recording ?? {};
+    if (header.recording) this.opener.restore({ request: opening.request, position: opening.position }, true);
+    if (link && (link.example ?? null) === (header.recording?.id ?? null)) {
+      this.opener.restore(link, false);
+      if (link.seed !== null && link.seed !== header.link?.seed) this.say('info', `The link is of a run with seed ${link.seed}; this is the recording with seed ${header.link?.seed}. Generate runs it with seed ${link.seed}.`);
+    }
+    this.opener.arrived(header);
+  }
+
+  // See Opener.open.
+  open(view) { return this.opener.open(view); }
 
   #resync(have) {
     clearTimeout(this.gap);
@@ -115,9 +147,11 @@ class Stage {
   resize() { if (this.root.clientWidth) { paneHeight(this.root); this.schedule(); } }
 
   // Everything that the bus brought and a person did is drawn.
-  get settled() { return !this.scheduled && !this.loading; }
+  get settled() { return !this.scheduled && !this.loading && !this.pacing && !this.dock.busy; }
 
   schedule() {
+    clearTimeout(this.pacing);
+    this.pacing = null;
     if (this.scheduled) return;
     this.scheduled = true;
     requestAnimationFrame(now => { this.scheduled = false; this.#frame(now); });
@@ -129,27 +163,36 @@ class Stage {
     this.frames++;
     this.pool.measure();
     this.usage.measure();
-    const again = clock.tick(mirror.newest, now), step = clock.step, state = mirror.stateAt(step), following = clock.mode === 'following';
+    const wait = clock.tick(mirror.newest, now), step = clock.step, state = mirror.stateAt(step), following = clock.mode === 'following', { recording } = bus.header;
+    const ahead = mirror.newest - step, moving = clock.mode === 'playing' || (following && (bus.running || ahead > 0));
     this.state = state;
     const view = this.pin.view(state), pinned = view ? { request: view.request, position: view.position, query: view.query ?? null } : null;
-    if (this.notice.render({ message: bus.notice, state, step, newest: mirror.newest, running: bus.running, following })) paneHeight(root);
-    root.toggleAttribute('data-past', step < mirror.newest && !following);
+    if (this.notice.render({ message: bus.notice, recording, state, step, newest: mirror.newest, running: bus.running, following })) paneHeight(root);
+    root.toggleAttribute('data-past', ahead > 0 && !following && !recording);
     root.toggleAttribute('data-empty', !state.requests.length);
     this.tokens.render(state, pinned, rowHeights(root, this.tokens.host, state.blockSize));
     ensureTabStop(this.tokens.host);
     const place = view && view.block !== null && (view.held || this.#still(state, view)) ? { block: view.block, offset: view.offset } : null;
     const spot = place ?? (this.pin.note ? { block: this.pin.note.block, offset: Math.max(0, this.pin.note.offset) } : null);
-    this.pool.draw({ state, version: `${bus.run} ${step} ${state === mirror.live ? mirror.log.length : ''}`, pin: spot, hover: this.hover, fade: view ? state.indexOf.get(view.request) : -1 }, this.skin);
+    this.pool.draw({ state, version: `${bus.run} ${step} ${state === mirror.live ? mirror.log.length : ''}`, pin: spot, hover: this.hover, fade: view ? state.indexOf.get(view.request) : -1, marks: this.dock.marks }, this.skin);
     this.legend.render(state.counts, this.skin);
     this.#lookup(state, view, following);
     this.events.render(mirror.story, step);
-    const wait = this.usage.draw(mirror, step, this.skin, following);
-    if (wait) { clearTimeout(this.later); this.later = setTimeout(() => this.schedule(), wait); }
-    this.transport.render({ step, newest: mirror.newest, moving: clock.mode === 'playing' || (following && bus.running), follow: following });
-    this.status.render({ header: bus.header, running: bus.running, newest: mirror.newest, mirror });
+    const due = this.usage.draw(mirror, step, this.skin, { following, dim: recording || !following || ahead > LAG, mark: !recording && !following }) || this.dock.draw(state, view, following);
+    if (due) { clearTimeout(this.later); this.later = setTimeout(() => this.schedule(), due); }
+    this.transport.render({ step, newest: mirror.newest, moving, follow: following });
+    this.status.render({ header: bus.header, running: bus.running, step, newest: mirror.newest, state, mirror, loading: bus.loading, moving });
     this.#walk(view, place);
     if (this.animate && place) { this.animate = false; this.walk.animate(); }
-    if (again) this.schedule();
+    this.learn.frame(state);
+    if (wait !== null) this.#again(wait);
+  }
+
+  // The next step of a moving picture: in the next frame, or when it is due.
+  #again(wait) {
+    if (wait < 24) return this.schedule();
+    clearTimeout(this.pacing);
+    this.pacing = setTimeout(() => this.schedule(), wait - 8);
   }
 
   // A freed block still holds the bytes until another sequence takes it.
@@ -163,10 +206,10 @@ class Stage {
     this.layer = Number(lookup.layer.value);
     this.headIndex = Number(lookup.head.value);
     if (this.pin.note) return lookup.message(this.pin.note);
-    if (!view) return lookup.empty(state.requests.length ? { ...welcome(state.blockSize), action: this.#suggestion(state) } : { ...welcome(state.blockSize), title: 'Nothing to look up yet', text: 'No tokens yet. Pick an example or press Generate.' });
+    if (!view) return lookup.empty(welcome(state));
     if (view.reason) return lookup.message({ title: `${view.request}:${view.position}`, text: view.reason });
     const place = `${view.held} ${state.owner[view.block]} ${state.ref[view.block] > 0}`;
-    this.pin.lookup(view, { session: bus.session, run: bus.run, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);
+    this.pin.lookup(view, { session: bus.session, recording: bus.header.recording?.id, run: bus.run, step: bus.mirror.live.request(view.request)?.preemptedAt == null ? null : state.step, layer: this.layer, head: this.headIndex, place: following ? place : '' }, following ? 0 : 120);
     lookup.lookup(state, view, this.pin.answer);
   }
 
@@ -178,10 +221,10 @@ class Stage {
 
   // ---- what a person does
 
-  pinToken(request, position) {
+  pinToken(request, position, query) {
     const r = this.state?.request(request);
     if (!r) return;
-    this.pin.set(request, position, Math.max(position, r.computed - 1));
+    this.pin.set(request, position, query ?? Math.max(position, r.computed - 1));
     const view = this.pin.view(this.state);
     if (view?.block !== null && view?.block !== undefined) this.pool.reveal(view.block);
     this.animate = true;
@@ -193,8 +236,10 @@ class Stage {
     const { state, pool } = this;
     if (!state) return;
     const small = pool.g.level === 'blocks';
+    if (!small && this.learn.predict.guess({ block, offset })) return;
     if (small) { if (pool.coarse) pool.coarse = false; else pool.zoomToBlock(block, 'slots'); }
     const slot = small && offset < 0 ? 0 : small ? 0 : offset, about = describeSlot(state, block, slot);
+    if (this.learn.predict.asks) return this.schedule();
     if (about.token) return this.pinToken(about.token.request.id, about.token.position);
     this.pin.say({ title: about.what.replace(/^b/, 'B'), text: about.text, block, offset: slot });
     this.schedule();
@@ -202,7 +247,9 @@ class Stage {
 
   clear() {
     if (this.find.isOpen) return this.find.close();
-    if (this.helpOpen) return this.#help();
+    if (this.box.isOpen) return this.box.show(null);
+    if (this.dock.clear()) return this.schedule();
+    if (this.learn.close()) return;
     if (this.pin.target || this.pin.note) this.pin.clear();
     else this.tokens.opened.clear();
     this.schedule();
@@ -218,27 +265,17 @@ class Stage {
     else if (name === 'prev') this.seek(clock.step - 1);
     else if (name === 'next') this.seek(clock.step + 1);
     else if (name === 'last') this.newest();
+    else if (name === 'before') this.#event(-1);
+    else if (name === 'after') this.#event(1);
     else { clock.toggle(bus.mirror.newest, bus.running); this.schedule(); }
   }
 
-  async #action(name, button) {
-    if (name === 'keys') return this.#help();
-    if (name === 'link') return copyLink(button, { step: this.clock.step, pin: this.pin.target, layer: this.layer, head: this.headIndex, header: this.bus.header });
-    if (name === 'export') return this.trigger('export_run', { run: this.bus.run });
-    const input = Object.assign(document.createElement('input'), { type: 'file', accept: '.pagewalk' });
-    input.addEventListener('change', async () => {
-      const file = input.files[0];
-      if (file) this.trigger('import_run', { name: file.name, path: (await this.upload(file)).path });
-    });
-    input.click();
+  #event(by) {
+    const step = this.bus.mirror?.story.stepOf(this.clock.step, by) ?? null;
+    if (step !== null) this.seek(step);
   }
 
-  #help() {
-    if (this.helpOpen) { this.helpOpen.remove(); this.helpOpen = null; return; }
-    this.helpOpen = helpBox(() => this.#help());
-    this.root.append(this.helpOpen);
-    this.helpOpen.querySelector('button').focus();
-  }
+  say(level, text) { this.bus.notice = { level, text }; this.schedule(); }
 
   #clickRows(event) {
     const token = event.target.closest('.tok[data-position]'), cell = event.target.closest('.cell'), fold = event.target.closest('.fold'), head = event.target.closest('.seq');
@@ -260,7 +297,7 @@ class Stage {
   #hoverSlot(hit, spoken) {
     const { state, pool } = this;
     if (!hit || !state) { this.tip.hide(); return this.#setHover(null); }
-    const about = describeSlot(state, hit.block, pool.g.level === 'blocks' ? -1 : hit.offset, this.bus.mirror);
+    const about = this.learn.predict.veil(hit) ?? describeSlot(state, hit.block, pool.g.level === 'blocks' ? -1 : hit.offset, this.bus.mirror);
     this.tip.show(pool, hit, about, pool.g.level === 'blocks');
     if (spoken) this.tip.announce(about);
     this.#setHover(hit, about.token);
@@ -271,7 +308,7 @@ class Stage {
     if (key === JSON.stringify(this.hover)) return;
     this.hover = hit;
     for (const old of this.root.querySelectorAll('[data-hover]')) old.removeAttribute('data-hover');
-    if (hit) {
+    if (hit && !this.learn.predict.asks) {
       for (const cell of this.tokens.host.querySelectorAll(`.cell[data-physical="${hit.block}"]`)) cell.setAttribute('data-hover', '');
       if (token) this.tokens.token(token.request.id, token.position)?.setAttribute('data-hover', '');
     }
@@ -287,15 +324,7 @@ class Stage {
 
   #scrollTo({ request, position }) { requestAnimationFrame(() => this.tokens.token(request, position)?.scrollIntoView({ block: 'nearest' })); }
 
-  #suggestion(state) {
-    const r = state.requests.find(q => q.computed > 1);
-    if (!r) return null;
-    const position = Math.min(17, Math.floor(r.computed / 2));
-    this.suggested = { request: r.id, position };
-    return { id: 'follow', label: `Follow ${r.id}:${position} “${visible(state.texts.get(r.id)[position]).text}”` };
-  }
-
-  #follow() { if (this.suggested) this.pinToken(this.suggested.request, this.suggested.position); }
+  #follow() { const token = goodToken(this.state); if (token) this.pinToken(token.request, token.position); }
 
   #focusBlock() {
     const { state } = this, view = state && this.pin.view(state);
@@ -304,14 +333,6 @@ class Stage {
     if (!state) return 0;
     if (state.fresh.length) return Math.floor(state.fresh[0] / state.blockSize);
     return Math.max(0, state.ref.findIndex(n => n > 0));
-  }
-
-  #restore(link) {
-    if (!link) return;
-    if (link.layer !== null) this.lookup.layer.value = String(link.layer);
-    if (link.head !== null) this.lookup.head.value = String(link.head);
-    if (link.step !== null) this.clock.seek(link.step, this.bus.mirror.newest);
-    if (link.request) { const r = this.bus.mirror.stateAt(this.clock.step).request(link.request); if (r) this.pin.set(link.request, link.position, r.computed - 1); }
   }
 }
 

@@ -34,6 +34,12 @@ export class Story {
 
   #push(entry) { this.entries.push(entry); }
 
+  // The step of the next event after `step` (by = 1), or of the one before it (by = -1); null where there is none.
+  stepOf(step, by) {
+    const at = by > 0 ? this.upTo(step) : this.upTo(step - 1) - 1;
+    return this.entries[at]?.step ?? null;
+  }
+
   // Index after the last entry of `step`.
   upTo(step) {
     let lo = 0, hi = this.entries.length;

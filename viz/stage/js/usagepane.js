@@ -30,14 +30,27 @@ export class UsagePane {
   }
 
   measure() { this.shown = this.chart.clientWidth > 0; this.size = { width: Math.max(120, this.chart.clientWidth), height: Math.max(60, this.chart.clientHeight) }; }
+  // Another view stands in the chart's place; the scrubber stays. `frame` is where that view's axis of steps lies, if it has one.
+  cover(covered) { this.covered = covered; this.div.hidden = covered; this.frame = this.drawn = null; }
+
+  spanOf(newest, following) { return Math.max(40, Math.ceil(newest * (following ? 1.025 : 1.04))); }
+
+  get axis() { const m = this.figure.layout.margin; return this.frame ?? { l: m.l, r: m.r, xmax: this.xmax }; }
+
+  // The chart as a figure of its own, on the page's ground.
+  exported(skin) {
+    const { data, layout } = this.div, title = { text: 'Blocks in use over steps', x: 0.01, font: { size: 15 } };
+    return { data, layout: { ...layout, title, paper_bgcolor: skin.bg, plot_bgcolor: skin.bg, margin: { l: 64, r: 20, t: 44, b: 40 }, width: undefined, height: undefined } };
+  }
 
   // `wait` says in how many milliseconds a postponed drawing is due, or 0.
-  draw(mirror, step, skin, catchingUp) {
+  // `dim`: what lies ahead of the step is lighter; `mark`: a line says where the run is.
+  draw(mirror, step, skin, { following: catchingUp, dim, mark }) {
     if (!this.ready || !this.shown) return 0;
     const { width, height } = this.size, following = catchingUp || step >= mirror.newest, now = performance.now();
     const key = [mirror.log.length, width, height, following].join(' ');
     let wait = 0;
-    if (key !== this.drawn || skin !== this.skin) {
+    if (!this.covered && (key !== this.drawn || skin !== this.skin)) {
       wait = this.drawnAt + Math.min(MOST_MS, Math.max(EVERY_MS, BUSY_PART * (this.cost ?? 0))) - now;   // not more than a sixth of the time
       if (wait <= 0 || this.skin !== skin || this.drawn === null) {
         wait = 0;
@@ -46,13 +59,13 @@ export class UsagePane {
         this.cost = performance.now() - now;
       }
     }
-    this.#scrubber(mirror.newest, step, width, catchingUp);
+    this.#scrubber(mirror.newest, step, width, { dim, mark });
     return Math.max(0, wait);
   }
 
   #react(mirror, width, height, following, skin) {
     const { usage, newest } = mirror, { data, layout } = this.figure, { num_blocks: blocks, glyphs } = layout.meta;
-    this.xmax = Math.max(40, Math.ceil(newest * (following ? 1.025 : 1.04)));
+    this.xmax = this.spanOf(newest, following);
     const plotWidth = width - layout.margin.l - layout.margin.r, pixel = step => step / this.xmax * plotWidth;
     const rows = thin(usage.step.length), x = rows.map(i => Math.max(0, usage.step[i] - 1)).concat(newest);
     const traces = data.slice(0, 2 * COLOURS).flatMap((trace, t) => {
@@ -89,13 +102,14 @@ export class UsagePane {
     }, CONFIG);
   }
 
-  #scrubber(newest, step, width, catchingUp) {
-    const m = this.figure.layout.margin, plot = width - m.l - m.r, x = s => m.l + Math.min(1, s / this.xmax) * plot;
-    const at = x(step), live = x(newest), past = step < newest && !catchingUp;
+  #scrubber(newest, step, width, { dim, mark }) {
+    const m = this.axis, plot = width - m.l - m.r, x = s => m.l + Math.min(1, s / m.xmax) * plot;
+    const at = x(step), live = x(newest), past = step < newest;
     move(this.line, at);
     move(this.label, Math.min(at, width - 4 - 4 * String(step).length));
     setText(this.label.firstChild, fmt(step));
-    this.dim.hidden = this.liveLine.hidden = this.liveLabel.hidden = !past;
+    this.dim.hidden = !(past && dim);
+    this.liveLine.hidden = this.liveLabel.hidden = !(past && mark);
     if (past) {
       this.dim.style.transform = `translateX(${at + 1}px)`;
       this.dim.style.width = `${Math.max(0, live - at - 1)}px`;
@@ -113,10 +127,10 @@ export class UsagePane {
     let dragging = false;
     const seek = event => {
       if (!this.ready) return;
-      const m = this.figure.layout.margin, box = this.chart.getBoundingClientRect(), plot = box.width - m.l - m.r;
-      onSeek(Math.max(0, Math.min(this.newest ?? 0, Math.round((event.clientX - box.left - m.l) / plot * this.xmax))));
+      const m = this.axis, box = this.chart.getBoundingClientRect(), plot = box.width - m.l - m.r;
+      onSeek(Math.max(0, Math.min(this.newest ?? 0, Math.round((event.clientX - box.left - m.l) / plot * m.xmax))));
     };
-    this.chart.addEventListener('pointerdown', event => { if (event.button) return; dragging = true; this.chart.setPointerCapture(event.pointerId); seek(event); });
+    this.chart.addEventListener('pointerdown', event => { if (event.button || 'still' in this.chart.dataset) return; dragging = true; this.chart.setPointerCapture(event.pointerId); seek(event); });
     this.chart.addEventListener('pointermove', event => { if (dragging) seek(event); });
     for (const name of ['pointerup', 'pointercancel']) this.chart.addEventListener(name, () => { dragging = false; });
     this.slider.addEventListener('keydown', event => {
@@ -124,7 +138,8 @@ export class UsagePane {
       if (by === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
       event.preventDefault();
       event.stopPropagation();
-      onSeek(Math.max(0, Math.min(this.newest ?? 0, (this.step ?? 0) + by)));
+      this.step = Math.max(0, Math.min(this.newest ?? 0, (this.step ?? 0) + by));   // at once: the next key may come before the next drawing
+      onSeek(this.step);
     });
   }
 }

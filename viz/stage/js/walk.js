@@ -20,9 +20,14 @@ function rounded(points, radius = 6) {
 const clipped = (r, g) => { const x = Math.max(r.x, 1), y = Math.max(r.y, 1); return { x, y, w: Math.min(r.x + r.w, g.w) - x, h: Math.min(r.y + r.h, g.h) - y }; };
 const grown = (r, by) => ({ x: r.x - by, y: r.y - by, width: r.w + 2 * by, height: r.h + 2 * by, rx: 2 });
 
+// `numbers`: of the discs at the token, before and after the entry, and at the block ('' for none); the walk enters the
+// lookup at the disc `enter` and ends at the disc `last`.
+const DISCS = { numbers: ['1', '2', '3', '4'], enter: 5, last: 9 };
+
 export class Walk {
-  constructor(root) {
+  constructor(root, discs = DISCS) {
     this.root = root;
+    this.discs = discs;
     this.svg = root.querySelector('.walk');
     this.drawn = '';
   }
@@ -32,7 +37,8 @@ export class Walk {
   // Draw the line once with motion: on pin.
   animate() { this.svg.classList.remove('draw'); void this.svg.getBoundingClientRect(); this.svg.classList.add('draw'); }
 
-  // `pool`: the pool pane; `target`: { token, cell, block, offset }, elements or null.
+  // `pool`: the pool pane; `target`: { token, cell, block, offset }, elements or null. A walk that is not yet done has
+  // `enter: false` (it stays at the slot) or `last`, the disc it has come to.
   draw(pool, target) {
     const paths = target && pool.g ? this.#paths(pool, target) : null;
     if (!paths) return this.clear();
@@ -49,7 +55,7 @@ export class Walk {
     this.svg.replaceChildren(...nodes);
   }
 
-  #paths(pool, { token, cell, block, offset }) {
+  #paths(pool, { token, cell, block, offset, enter = true, last: end = this.discs.last }) {
     const frame = this.root.getBoundingClientRect(), phone = isPhone(this.root), narrow = this.root.clientWidth <= 1056;
     const rel = element => {
       const r = element.getBoundingClientRect(), x = r.left - frame.left - 1, y = r.top - frame.top - 1;
@@ -59,7 +65,7 @@ export class Walk {
     const rows = rel(this.root.querySelector('.rows')), body = rel(this.root.querySelector('.lookup .body')), wrap = rel(pool.wrap);
     const tok = token && rel(token), entry = cell && rel(cell), tokIn = tok && within(tok, rows), entryIn = entry && within(entry, rows);
     const g = pool.g, inPool = block !== null && g.level !== 'blocks' && pool.inWindow(block, offset), coarse = block !== null && g.level === 'blocks';
-    const first = this.root.querySelector('[data-disc="5"]'), last = this.root.querySelector('[data-disc="9"]');
+    const disc = n => enter && this.root.querySelector(`[data-disc="${n}"]`), first = disc(this.discs.enter), last = disc(end), { numbers } = this.discs;
     const five = first && rel(first), nine = last && rel(last), fiveIn = five && (phone || within(five, body));
     let rings = null;
     const lines = [], discs = [], add = points => {
@@ -90,7 +96,7 @@ export class Walk {
         if (fiveIn) add([[sx - half, lip], [sx - half, lane], [5, lane], [5, five.cy], [five.cx, five.cy]]);
       }
       rings = { tile: { x: tile.x - 2, y: tile.y - 2, width: tile.w + 4, height: tile.h + 4, rx: 2 }, slot };
-      discs.push([tile.x - 1, up ? tile.y + tile.h + 2 : tile.y - 2, '4']);
+      discs.push([tile.x - 1, up ? tile.y + tile.h + 2 : tile.y - 2, numbers[3]]);
     } else if (coarse && entryIn && !phone) {
       const o = pool.origin, box = rel(pool.div), t = g.tile(block), y = box.y + o.y + t.y - 3, x = box.x + o.x + t.x + t.w / 2, gutter = wrap.x + 2 - 12;
       if (g.gy >= 2) add([[entry.r, entry.cy], [gutter, entry.cy], [gutter, y], [x, y]]);
@@ -99,8 +105,8 @@ export class Walk {
       const bottom = phone ? nine.y : Math.min(nine.y, body.b - 4);
       if (bottom > five.b) add([[five.cx, five.b], [five.cx, bottom]]);
     }
-    if (tokIn) discs.unshift([tok.x - 4, tok.y - 3, '1']);
-    if (entryIn) { discs.push([entry.x - 3, entry.cy, '2']); discs.push([entry.r + 4, entry.cy, '3']); }
-    return { lines, discs, rings };
+    if (tokIn) discs.unshift([tok.x - 4, tok.y - 3, numbers[0]]);
+    if (entryIn) { discs.push([entry.x - 3, entry.cy, numbers[1]]); discs.push([entry.r + 4, entry.cy, numbers[2]]); }
+    return { lines, discs: discs.filter(([, , n]) => n), rings };
   }
 }

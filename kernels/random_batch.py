@@ -1,8 +1,9 @@
-"""Random batches in shuffled pages on the device, for the attention benchmarks, and the float64 answer they are held to."""
+"""Random batches in shuffled pages, for the kernel lab and the benchmarks, and the float64 answer they are held to."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -40,22 +41,34 @@ class PagedBatch:
         )
         return keys, values
 
-    def error(self, out: torch.Tensor, most: int = 8) -> float:
-        """Largest |out - exact| / |exact| over up to `most` sequences spread over the batch; exact in float64."""
+    def exact(self, index: int, rows: torch.Tensor) -> torch.Tensor:
+        """[len(rows), n_q, d] float64: dense attention of some rows of the packed batch, all of sequence `index`."""
         n_q, n_kv = self.query.shape[1], self.k_pool.shape[1]
-        starts, worst = self.metadata.query_start, 0.0
-        count = len(self.tables)
+        slots, end = self.slots(index), self.metadata.query_start[index + 1]
+        seen = torch.arange(len(slots), device=rows.device) <= (len(slots) - (end - rows))[:, None]
+        heads = []
+        for head in range(n_kv):  # one at a time: a long context in float64 would not fit
+            keys, values = (pool[slots, head].double() for pool in (self.k_pool, self.v_pool))
+            group = self.query[rows, head * (n_q // n_kv) : (head + 1) * (n_q // n_kv)].double()
+            scores = torch.einsum("tgd,sd->gts", group, keys) * self.query.shape[-1] ** -0.5
+            heads.append(torch.einsum("gts,sd->tgd", scores.masked_fill(~seen, float("-inf")).softmax(-1), values))
+        return torch.cat(heads, 1)
+
+    def differences(self, out: torch.Tensor, most: int = 8) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """(out - exact, exact) of up to `most` sequences spread over the batch, their last 64 rows: those see the most."""
+        starts, count = self.metadata.query_start, len(self.tables)
         for b in sorted({round(i * (count - 1) / max(1, most - 1)) for i in range(most)}):
-            slots = self.slots(b)
-            rows = torch.arange(starts[b], starts[b + 1], device=out.device)
-            rows = rows[-64:]  # the last rows see the most, and float64 scores of long chunks would not fit
-            keys, values = (pool[slots].double().repeat_interleave(n_q // n_kv, 1) for pool in (self.k_pool, self.v_pool))
-            scores = torch.einsum("thd,shd->hts", self.query[rows].double(), keys) * self.query.shape[-1] ** -0.5
-            limit = len(slots) - (starts[b + 1] - rows)
-            scores.masked_fill_(torch.arange(len(slots), device=out.device) > limit[:, None], float("-inf"))
-            exact = torch.einsum("hts,shd->thd", scores.softmax(-1), values)
-            worst = max(worst, float((out[rows].double() - exact).norm() / exact.norm()))
-        return worst
+            rows = torch.arange(starts[b], starts[b + 1], device=out.device)[-64:]
+            exact = self.exact(b, rows)
+            yield out[rows].double() - exact, exact
+
+    def error(self, out: torch.Tensor) -> float:
+        """Largest |out - exact| / |exact|, vectors of a sequence's rows."""
+        return max(float(difference.norm() / exact.norm()) for difference, exact in self.differences(out))
+
+    def largest_difference(self, out: torch.Tensor) -> float:
+        """Largest absolute difference of one number of the output from float64."""
+        return max(float(difference.abs().max()) for difference, _ in self.differences(out))
 
 
 def paged_batch(
@@ -68,6 +81,7 @@ def paged_batch(
     dtype: torch.dtype = torch.bfloat16,
     seed: int = 0,
     num_blocks: int | None = None,
+    device: str = "cuda",
 ) -> PagedBatch:
     """Blocks in random order; slots past a sequence's end hold NaN, padding of the tables garbage."""
     rng = random.Random(seed)
@@ -77,9 +91,9 @@ def paged_batch(
     tables = [[order.pop() for _ in range(count)] for count in counts]
     width = max(1, *counts)
     padded = torch.tensor([row + [rng.randrange(-(2**31), 2**31) for _ in range(width - len(row))] for row in tables])
-    gen = torch.Generator("cuda").manual_seed(seed)
+    gen = torch.Generator(device).manual_seed(seed)
     shape = (num_blocks * block_size, n_kv, d)
-    pools = [torch.randn(shape, generator=gen, device="cuda", dtype=dtype) for _ in range(2)]
+    pools = [torch.randn(shape, generator=gen, device=device, dtype=dtype) for _ in range(2)]
     for row, length in zip(tables, context_lens, strict=True):
         if length % block_size:
             end = row[-1] * block_size
@@ -88,8 +102,8 @@ def paged_batch(
     starts = [0]
     for length in query_lens:
         starts.append(starts[-1] + length)
-    query = torch.randn(starts[-1], n_q, d, generator=gen, device="cuda", dtype=dtype)
+    query = torch.randn(starts[-1], n_q, d, generator=gen, device=device, dtype=dtype)
     metadata = AttentionMetadata(
-        block_size, torch.full((starts[-1],), -1, device="cuda"), padded.cuda(), starts, list(context_lens)
+        block_size, torch.full((starts[-1],), -1, device=device), padded.to(device), starts, list(context_lens)
     )
     return PagedBatch(query, pools[0], pools[1], metadata, tables)

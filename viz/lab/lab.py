@@ -1,0 +1,75 @@
+"""The kernel lab's board: one gr.HTML that shows what a run of the lab found. `value` is a message, never markup."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from viz.lab.times import times_figure
+from viz.lab.words import NAMES, Result, headline, idle, notes, ours, table
+from viz.launch_plan import Plan, launch_plan_figure, launch_plan_sentence
+
+HERE = Path(__file__).parent
+
+
+def idle_view(kind: str, reason: str, plan: Plan) -> dict[str, Any]:
+    """Before the first run: what this machine can show, and the launch of the first shape, which needs no run."""
+    return {"kind": "idle", "headline": idle(kind, reason), **_planned("an H200", plan)}
+
+
+def running_view(text: str) -> dict[str, Any]:
+    return {"kind": "running", "text": text}
+
+
+def problem_view(text: str) -> dict[str, Any]:
+    return {"kind": "problem", "text": text}
+
+
+def result_view(result: Result, asked: str, kv_bytes: int, plan: Plan) -> dict[str, Any]:
+    """asked: the shape in words. kv_bytes: what must be read once. plan: of the decode kernel for this shape."""
+    floor = kv_bytes / result["ceiling"] / 1e6 if result["ceiling"] else None
+    return {
+        "kind": "result",
+        "asked": asked,
+        "headline": headline(result),
+        "notes": notes(result),
+        "table": table(result),
+        "times": _plain(times_figure(result["paths"], NAMES, ours(result), floor)),
+        "measured": dict(result),
+        **_planned(result["device"] if result["kind"] == "cuda" else "an H200", plan),
+    }
+
+
+def _planned(card: str, plan: Plan) -> dict[str, Any]:
+    title = f"The launch, as planned for {card}"
+    return {"plan_title": title, "plan_text": launch_plan_sentence(plan), "plan": _plain(launch_plan_figure(plan))}
+
+
+def _plain(figure: Any) -> dict[str, Any]:
+    return json.loads(figure.to_json())
+
+
+class LabBoard(gr.HTML):
+    """value: one of the views above. Gradio calls `cls(**kwargs)` for every property update, so every keyword is taken."""
+
+    def __init__(self, value: Any = None, **kwargs: Any) -> None:
+        defaults: dict[str, Any] = {
+            "html_template": (HERE / "lab.html").read_text(encoding="utf-8"),
+            "css_template": "",
+            "js_on_load": (HERE / "on_load.js").read_text(encoding="utf-8"),
+            "apply_default_css": False,
+            "elem_id": "lab-board",
+        }
+        super().__init__(value, **{**defaults, **kwargs})
+
+    def preprocess(self, payload: Any) -> Any:
+        return payload
+
+    def postprocess(self, value: Any) -> Any:
+        return value
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "object", "description": "What the kernel lab found (viz.lab.lab.result_view)."}

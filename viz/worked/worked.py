@@ -1,0 +1,59 @@
+"""The worked lookup, stepped by hand: one gr.HTML that shows the numbers of engine.worked_example, and knows none itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import plotly.graph_objects as go
+
+from viz.pool import pool_figure
+from viz.weights import weights_figure
+
+HERE = Path(__file__).parent
+JS, CSS = HERE / "js", HERE / "worked.css"
+TEXT_CELL = 16
+"""px: from this width on a cell of the pool shows its token; a position has two digits."""
+
+
+def captioned_pool(num_blocks: int, block_size: int) -> go.Figure:
+    """A small pool, two blocks a row: each block has its caption, so the axes need no labels."""
+    figure = pool_figure(num_blocks, block_size, columns=2)
+    figure.update_layout(margin={"l": 0, "r": 0, "t": 0, "b": 0, "pad": 0}, meta={**figure.layout.meta, "text_cell": TEXT_CELL})
+    figure.update_xaxes(showticklabels=False)
+    figure.update_yaxes(showticklabels=False, ticks="")
+    return figure
+
+
+def worked_view(example: dict[str, Any]) -> dict[str, Any]:
+    """What the browser gets: the example (`WorkedExample.to_dict()`) and the base figures for it."""
+    pool = captioned_pool(example["num_blocks"], example["block_size"])
+    weights = weights_figure(
+        example["weights"], example["key_position"], example["block_size"], slots=example["slots"], scores=example["scores"]
+    )
+    return {"example": example, "figures": {"pool": json.loads(pool.to_json()), "weights": json.loads(weights.to_json())}}
+
+
+class WorkedLookup(gr.HTML):
+    """value: `worked_view(example)`. Gradio calls `cls(**kwargs)` for every property update, so every keyword is taken."""
+
+    def __init__(self, value: Any = None, **kwargs: Any) -> None:
+        defaults: dict[str, Any] = {
+            "html_template": (HERE / "worked.html").read_text(encoding="utf-8"),
+            "css_template": "",
+            "js_on_load": (HERE / "on_load.js").read_text(encoding="utf-8"),
+            "apply_default_css": False,
+            "elem_id": "worked",
+        }
+        super().__init__(value, **{**defaults, **kwargs})
+
+    def preprocess(self, payload: Any) -> Any:
+        return payload
+
+    def postprocess(self, value: Any) -> Any:
+        return value
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "object", "description": "The worked example and its figures (viz.worked.worked.worked_view)."}
