@@ -76,6 +76,7 @@ def head() -> str:
     """
     tags = [f"<style>{palette.css_variables()}</style>"]
     tags += [f'<link rel="stylesheet" href="{served.url(name)}">' for name in served.STYLES]
+    tags += [f'<link rel="modulepreload" href="{served.url(name)}">' for name in served.preloads()]
     tags += [f'<script src="{served.url(name)}"></script>' for name in served.SCRIPTS]
     tags += [f'<script type="module" src="{served.url(name)}"></script>' for name in served.MODULES]
     return "\n".join(tags) + "\n"

@@ -22,7 +22,7 @@ def client() -> TestClient:
 
 def test_every_file_the_page_names_is_served_without_a_path_of_the_server(client: TestClient) -> None:
     names = re.findall(r'(?:src|href)="([^"]+)"', head())
-    assert len(names) == len(served.STYLES) + len(served.SCRIPTS) + len(served.MODULES)
+    assert len(names) == len(served.STYLES) + len(served.SCRIPTS) + len(served.MODULES) + len(served.preloads())
     for name in names:
         assert name.startswith("pagewalk/") and str(ROOT) not in name
         answer = client.get("/" + name)
@@ -35,6 +35,15 @@ def test_modules_reach_their_neighbours_by_relative_imports(client: TestClient) 
     for module in served.MODULES:
         for neighbour in re.findall(r'from "\./([\w.]+)"', client.get(f"/{served.url(module)}").text):
             assert client.get(f"/{served.url(module).rsplit('/', 1)[0]}/{neighbour}").status_code == 200
+
+
+def test_every_module_that_another_imports_is_told_at_once(client: TestClient) -> None:
+    told = {*served.MODULES, *served.preloads()}
+    imported = set()
+    for name in told:
+        for neighbour in re.findall(r"from '\./([\w.]+)'", client.get(f"/{served.url(name)}").text):
+            imported.add(f"{name.rsplit('/', 1)[0]}/{neighbour}")
+    assert len(imported) > 40 and imported <= told
 
 
 def test_a_file_that_did_not_change_is_not_sent_again(client: TestClient) -> None:
