@@ -4,8 +4,8 @@
                                   [--continuous 8 64] [--steps 10000]
 
 floor: the time to read weights, and K and V of the sequences, once, at the read ceiling measured in the same run. A row's
-share is floor / time of its median decode step. Greedy decoding, end of text ignored. Medians of the repeats; every engine has
-run once before, so that its graphs are captured.
+share is floor / time of its median decode step; in decode: tokens/s of such steps, without the prompts. Greedy decoding, end
+of text ignored. Medians of the repeats; every engine has run once before, so that its graphs are captured.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def main() -> None:
         gc.collect()
         gc.freeze()  # as engine.model_shelf does
         print(f"\n{model.name}, weights {model.weight_bytes / 1e9:.2f} GB\n")
-        columns = {"batch": 5, "what": 22, "tokens/s": 10, "first token": 12, "a step": 10, "of floor": 11, "ours /": 8}
+        columns = {
+            "batch": 5, "what": 22, "tokens/s": 10, "first token": 12, "a step": 10, "in decode": 10, "of floor": 11,
+            "ours /": 8,
+        }  # fmt: skip
         print(*(f"{title:>{width}}" for title, width in columns.items()))
         engines = {"engine": new_engine(model, capture=False), "engine with capture": new_engine(model, capture=True)}
         for batch in args.batches:
@@ -99,9 +102,10 @@ def compare(model: LoadedModel, engines: dict[str, Engine], batch: int, args: ar
         total, first, step = (statistics.median(getattr(m, name) for m in measured) for name in ("total", "first", "step"))
         speed = batch * args.new_tokens / total
         ours = ours or speed
-        share = f"{floor / step:>11.0%}" if step else f"{'-':>11}"
-        times = f"{first * 1e3:>9.1f} ms {step * 1e3:>7.2f} ms" if step else f"{'-':>12} {'-':>10}"
-        print(f"{batch:>5} {what:>22} {speed:>10,.0f} {times} {share} {ours / speed:>7.1f}x", flush=True)
+        told = f"{'-':>12} {'-':>10} {'-':>10} {'-':>11}"
+        if step:
+            told = f"{first * 1e3:>9.1f} ms {step * 1e3:>7.2f} ms {batch / step:>10,.0f} {floor / step:>11.0%}"
+        print(f"{batch:>5} {what:>22} {speed:>10,.0f} {told} {ours / speed:>7.1f}x", flush=True)
 
 
 def new_engine(model: LoadedModel, capture: bool) -> Engine:

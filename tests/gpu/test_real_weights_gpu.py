@@ -48,14 +48,16 @@ def engine_says(model: LoadedModel, **config: int) -> list[list[int]]:
 def test_greedy_text_in_float32_is_transformers_own() -> None:
     model = load_model(device="cuda", dtype="float32")
     expected = transformers_says(model)
-    for config in ({}, {"block_size": 5, "max_num_batched_tokens": 64}, {"max_num_seqs": 3}):
+    for config in ({}, {"block_size": 5, "max_num_batched_tokens": 64}, {"max_num_seqs": 3}, {"max_num_seqs": 1}):
         assert engine_says(model, **config) == expected
 
 
+@pytest.mark.parametrize("side_by_side", [1, 5])
 @torch.inference_mode()
-def test_bfloat16_parts_from_transformers_only_where_two_tokens_are_within_rounding() -> None:
+def test_bfloat16_parts_from_transformers_only_where_two_tokens_are_within_rounding(side_by_side: int) -> None:
     model = load_model(device="cuda", dtype="bfloat16")
-    for prompt, theirs, ours in zip(PROMPTS, transformers_says(model), engine_says(model)):
+    said = engine_says(model, max_num_seqs=side_by_side)
+    for prompt, theirs, ours in zip(PROMPTS, transformers_says(model), said):
         at = next((i for i, pair in enumerate(zip(theirs, ours)) if pair[0] != pair[1]), None)
         if at is None:
             print(f"{prompt[:30]!r}: the same {NEW_TOKENS} tokens")
