@@ -1,14 +1,20 @@
 // The pinned lookup: which key, which query, and the numbers that Python sent for it. The newest question wins.
 
+const PATIENCE_MS = 500;
+
 export class Pin {
   constructor({ ask, onAnswer }) {
     this.ask = ask;
     this.onAnswer = onAnswer;
+    this.since = -Infinity;    // when the question was asked whose answer is on its way
     this.clear();
   }
 
   // What is asked already must not answer for what is pinned next; the same token, pinned again, is asked for again.
-  clear() { this.target = null; this.note = null; this.answer = null; this.key = this.full = ''; this.asked = (this.asked ?? 0) + 1; clearTimeout(this.timer); }
+  clear() { this.target = null; this.note = null; this.answer = null; this.key = this.full = ''; this.asked = (this.asked ?? 0) + 1; clearTimeout(this.timer); this.since = -Infinity; }
+
+  // Whether numbers are about to come: heavy drawing lets them pass, but not for long.
+  get waits() { return performance.now() - this.since < PATIENCE_MS; }
 
   set(request, position, query) { this.clear(); this.target = { request, position, query }; }
 
@@ -42,12 +48,14 @@ export class Pin {
     clearTimeout(this.timer);
     const go = async () => {
       let answer;
+      this.since = performance.now();
       try {
         answer = await this.ask({ session: context.session, recording: context.recording, request: view.request, step: context.step, query_position: view.query, key_position: view.position, layer: context.layer, head: context.head });
       } catch (error) {
         answer = { ok: false, reason: 'The server did not answer. Press Generate for a new run, or pick the token again.' };
       }
       if (mine !== this.asked) return;
+      this.since = -Infinity;
       this.answer = answer ? { ...answer, stamp: mine } : null;
       this.onAnswer();
     };

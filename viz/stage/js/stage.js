@@ -35,6 +35,7 @@ function rememberSession(token) {
 }
 
 const LAG = 3;   // steps that a moving picture may be behind before the chart says so
+const ANSWER_MS = 40;
 
 class Stage {
   constructor({ element, props, watch, trigger, server, upload }) {
@@ -72,7 +73,7 @@ class Stage {
     this.status = new Status();
     this.walk = new Walk(root);
     this.tip = new Tip(root);
-    this.pin = new Pin({ ask: question => this.server?.stage_lookup?.(question), onAnswer: () => this.schedule() });
+    this.pin = new Pin({ ask: question => this.server?.stage_lookup?.(question), onAnswer: () => { this.#lookNow(); this.schedule(); } });
     this.find = new Find(root, { search: text => this.#search(text), onFound: hit => { this.pinToken(hit.request, hit.position); this.#scrollTo(hit); } });
     this.dock = new DockViews(this, { setHover: hit => this.#setHover(hit) });
     poolInput(this.pool, { onPick: hit => this.pick(hit), onHover: (hit, spoken) => this.#hoverSlot(hit, spoken), isEmpty: () => !this.state });
@@ -178,7 +179,7 @@ class Stage {
     this.legend.render(state.counts, this.skin);
     this.#lookup(state, view, following);
     this.events.render(mirror.story, step);
-    const due = this.usage.draw(mirror, step, this.skin, { following, dim: recording || !following || ahead > LAG, mark: !recording && !following }) || this.dock.draw(state, view, following);
+    const due = this.pin.waits ? ANSWER_MS : this.usage.draw(mirror, step, this.skin, { following, dim: recording || !following || ahead > LAG, mark: !recording && !following }) || this.dock.draw(state, view, following);
     if (due) { clearTimeout(this.later); this.later = setTimeout(() => this.schedule(), due); }
     this.transport.render({ step, newest: mirror.newest, moving, follow: following });
     this.status.render({ header: bus.header, running: bus.running, step, newest: mirror.newest, state, mirror, loading: bus.loading, moving });
@@ -213,6 +214,12 @@ class Stage {
     lookup.lookup(state, view, this.pin.answer);
   }
 
+  // The lookup without the rest of the picture: a question must not wait for a frame, nor its answer.
+  #lookNow() {
+    const { bus, clock, state } = this, view = bus.mirror && !this.loading && state && this.pin.view(state);
+    if (view) this.#lookup(state, view, clock.mode === 'following');
+  }
+
   #walk(view, place) {
     if (!view || view.block === null || this.pin.note) return this.walk.clear();
     const logical = Math.floor(view.position / this.state.blockSize);
@@ -227,9 +234,17 @@ class Stage {
     this.pin.set(request, position, query ?? Math.max(position, r.computed - 1));
     const view = this.pin.view(this.state);
     if (view?.block !== null && view?.block !== undefined) this.pool.reveal(view.block);
+    this.#lookNow();
     this.animate = true;
     this.root.dataset.touched = '';
-    this.schedule();
+    this.#afterAnswer();
+  }
+
+  // Numbers take the server some milliseconds: a frame that waits for them saves one, and they need not wait for its end.
+  #afterAnswer() {
+    if (this.scheduled) return;
+    clearTimeout(this.pacing);
+    this.pacing = setTimeout(() => this.schedule(), ANSWER_MS);
   }
 
   pick({ block, offset }) {
