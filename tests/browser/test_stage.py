@@ -50,14 +50,12 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-def open_page(browser, url):
+def open_page(new_tab, url):
     """Opens the harness; fails the test on a console error or warning, or an uncaught exception."""
-    contexts, errors = [], []
+    errors = []
 
     def go(query: str = "", width: int = 1440, height: int = 900, wait: bool = True):
-        context = browser.new_context(viewport={"width": width, "height": height})
-        contexts.append(context)
-        page = context.new_page()
+        page = new_tab({"width": width, "height": height})
         page.on("console", lambda m: errors.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda e: errors.append(str(e)))
         page.on("dialog", lambda d: (errors.append(f"dialog: {d.message}"), d.dismiss()))
@@ -67,8 +65,6 @@ def open_page(browser, url):
         return page
 
     yield go
-    for context in contexts:
-        context.close()
     assert errors == []
 
 
