@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that must pass: style, types, tests. Installs what it needs. Arguments go to pytest.
-# Two tests run side by side; WORKERS says how many, 0: one after the other.
+# Two files of tests run side by side; WORKERS says how many, 0: one after the other.
 #
 #   scripts/test.sh
 #   scripts/test.sh tests/kernels -k perturb
@@ -25,4 +25,4 @@ say "ruff"
 say "mypy"
 "$VENV/bin/python" -m mypy
 say "pytest"
-"$VENV/bin/python" -m pytest -q -n "${WORKERS:-2}" --dist worksteal "$@" </dev/null
+"$VENV/bin/python" -m pytest -q -n "${WORKERS:-2}" --dist loadfile "$@" </dev/null

@@ -183,7 +183,7 @@ def test_the_test_script_checks_style_types_and_tests_in_this_order(machine, scr
     assert run.returncode == 0, run.stderr
     calls = [call.split(" HOST=")[0] for call in machine.calls()]
     assert calls[0].endswith(f"-r {machine.root}/requirements.txt -r {machine.root}/requirements-dev.txt")
-    tests = "-m pytest -q -n 2 --dist worksteal -k some name"
+    tests = "-m pytest -q -n 2 --dist loadfile -k some name"
     assert calls[2:] == ["-m ruff check .", "-m ruff format --check .", "-m mypy", tests]
 
 
