@@ -13,7 +13,7 @@ from typing import Protocol
 import plotly.graph_objects as go
 
 from viz.palette import sequence_colour
-from viz.units import bytes_text, count
+from viz.text import bytes_text, count
 
 MOST_LINES = 32
 """Lines that are drawn; the figure says how many are left out."""

@@ -9,7 +9,7 @@ from kernels.lab import LabShape, plan_of
 from viz.lab.lab import LabBoard, idle_view, problem_view, result_view, running_view
 from viz.lab.times import times_figure
 from viz.lab.words import NAMES, headline, interpreted, notes, table
-from viz.units import bytes_text, count
+from viz.text import bytes_text, count
 
 SHAPE = LabShape(8, 512, 9, 3, 64, 16)
 PLAN = plan_of(SHAPE, 2, DeviceLimits())

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
-
+from viz.board import Board, defaults_of
 from viz.lab.times import times_figure
 from viz.lab.words import NAMES, Result, headline, idle, notes, ours, table
 from viz.launch_plan import Plan, launch_plan_figure, launch_plan_sentence
@@ -52,24 +51,11 @@ def _plain(figure: Any) -> dict[str, Any]:
     return json.loads(figure.to_json())
 
 
-class LabBoard(gr.HTML):
+class LabBoard(Board):
     """value: one of the views above. Gradio calls `cls(**kwargs)` for every property update, so every keyword is taken."""
 
     def __init__(self, value: Any = None, **kwargs: Any) -> None:
-        defaults: dict[str, Any] = {
-            "html_template": (HERE / "lab.html").read_text(encoding="utf-8"),
-            "css_template": "",
-            "js_on_load": (HERE / "on_load.js").read_text(encoding="utf-8"),
-            "apply_default_css": False,
-            "elem_id": "lab-board",
-        }
-        super().__init__(value, **{**defaults, **kwargs})
-
-    def preprocess(self, payload: Any) -> Any:
-        return payload
-
-    def postprocess(self, value: Any) -> Any:
-        return value
+        super().__init__(value, **{**defaults_of(HERE, "lab", "lab-board"), **kwargs})
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object", "description": "What the kernel lab found (viz.lab.lab.result_view)."}

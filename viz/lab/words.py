@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from viz.units import bytes_text, count
+from viz.text import bytes_text, count
 
 NAMES = {"triton": "Paged, Triton kernels", "gather": "Gather, then SDPA", "contiguous": "Contiguous SDPA"}
 

@@ -11,8 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
-
+from viz.board import Board, defaults_of
 from viz.palette import SEQUENCES
 from viz.pool import pool_figure
 from viz.usage import usage_figure
@@ -26,7 +25,7 @@ def figures(num_blocks: int, block_size: int) -> dict[str, Any]:
     return {"pool": _plain(pool_figure(num_blocks, block_size)), "usage": _plain(usage_figure(num_blocks))}
 
 
-class Stage(gr.HTML):
+class Stage(Board):
     """See the module. Events: `resync` (the page lost a message), `open_recording` ({"example": id}), `export_run`,
     `import_run`.
 
@@ -34,15 +33,7 @@ class Stage(gr.HTML):
     """
 
     def __init__(self, value: Any = None, **kwargs: Any) -> None:
-        defaults: dict[str, Any] = {
-            "html_template": (HERE / "stage.html").read_text(encoding="utf-8"),
-            "css_template": "",
-            "js_on_load": (HERE / "on_load.js").read_text(encoding="utf-8"),
-            "apply_default_css": False,
-            "elem_id": "stage",
-            "actions": [],
-            "palette": list(SEQUENCES),
-        }
+        defaults = {**defaults_of(HERE, "stage", "stage"), "actions": [], "palette": list(SEQUENCES)}
         super().__init__(value if value is not None else {"kind": "none"}, **{**defaults, **kwargs})
 
     def postprocess(self, value: Any) -> Any:
@@ -51,9 +42,6 @@ class Stage(gr.HTML):
             header = value["header"]
             return {**value, "figures": figures(header["num_blocks"], header["block_size"])}
         return value
-
-    def preprocess(self, payload: Any) -> Any:
-        return payload
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object", "description": "A message of the Stage's bus (viz.deltas)."}

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import plotly.graph_objects as go
 
+from viz.board import Board, defaults_of
 from viz.pool import pool_figure
 from viz.weights import weights_figure
 
@@ -36,24 +36,11 @@ def worked_view(example: dict[str, Any]) -> dict[str, Any]:
     return {"example": example, "figures": {"pool": json.loads(pool.to_json()), "weights": json.loads(weights.to_json())}}
 
 
-class WorkedLookup(gr.HTML):
+class WorkedLookup(Board):
     """value: `worked_view(example)`. Gradio calls `cls(**kwargs)` for every property update, so every keyword is taken."""
 
     def __init__(self, value: Any = None, **kwargs: Any) -> None:
-        defaults: dict[str, Any] = {
-            "html_template": (HERE / "worked.html").read_text(encoding="utf-8"),
-            "css_template": "",
-            "js_on_load": (HERE / "on_load.js").read_text(encoding="utf-8"),
-            "apply_default_css": False,
-            "elem_id": "worked",
-        }
-        super().__init__(value, **{**defaults, **kwargs})
-
-    def preprocess(self, payload: Any) -> Any:
-        return payload
-
-    def postprocess(self, value: Any) -> Any:
-        return value
+        super().__init__(value, **{**defaults_of(HERE, "worked", "worked"), **kwargs})
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object", "description": "The worked example and its figures (viz.worked.worked.worked_view)."}

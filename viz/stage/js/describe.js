@@ -36,3 +36,10 @@ export function describeSlot(state, block, offset, mirror) {
   };
 }
 export { readers, list };
+
+// Where a token's button, or a block table's entry, stands in the pool: { block, offset }, offset -1 for all of it; null: nowhere.
+export function placeOf(state, { request, position, physical }) {
+  if (position === undefined) return { block: Number(physical), offset: -1 };
+  const r = state.request(request), at = Number(position);
+  return r && at < r.computed && r.table.length ? { block: r.table[Math.floor(at / state.blockSize)], offset: at % state.blockSize } : null;
+}

@@ -1,5 +1,6 @@
 // "/" finds a token: type, Enter goes to the next match, Esc leaves.
 
+import { visible } from './dom.js';
 
 export class Find {
   constructor(root, { search, onFound }) {
@@ -33,4 +34,12 @@ export class Find {
     const n = this.input.value ? this.search(this.input.value).length : 0;
     this.count.textContent = !this.input.value ? '' : n ? `${Math.max(0, this.index) + 1} of ${n}` : 'no token';
   }
+}
+
+// Every { request, position } whose text has `text` in it, in reading order. Pure.
+export function searchTokens(state, text) {
+  const wanted = text.toLowerCase(), hits = [];
+  if (!state || !wanted) return hits;
+  for (const r of state.requests) for (let p = 0; p < r.length; p++) if (visible(state.texts.get(r.id)[p]).text.toLowerCase().includes(wanted)) hits.push({ request: r.id, position: p });
+  return hits;
 }

@@ -31,3 +31,8 @@ function say(button, text) {
   clearTimeout(Number(button.dataset.timer));
   button.dataset.timer = setTimeout(() => { button.textContent = button.dataset.label; }, 2400);
 }
+
+// A reloaded tab comes back to its session (the server reads this on load); another tab or window never sees it.
+export function rememberSession(token) {
+  try { sessionStorage.setItem('pagewalk-session', token); } catch { /* storage is switched off: a reload begins a new session */ }
+}

@@ -14,25 +14,19 @@ import { Transport } from './transport.js';
 import { Notice } from './notice.js';
 import { Legend } from './legend.js';
 import { Status } from './status.js';
-import { Find } from './find.js';
+import { Find, searchTokens } from './find.js';
 import { Walk } from './walk.js';
 import { Tip } from './tip.js';
 import { stageKeys, ensureTabStop } from './keys.js';
-import { describeSlot } from './describe.js';
+import { describeSlot, placeOf } from './describe.js';
 import { readSkin } from './skin.js';
-import { visible } from './dom.js';
 import { paneHeight, rowHeights } from './sizes.js';
-import { readLink } from './link.js';
+import { readLink, rememberSession } from './link.js';
 import { Opener } from './opener.js';
 import { act, Box, openList, pressGenerate, showComparison, showHelp } from './actions.js';
 import { Learning, LEARN_ACTIONS } from './learn.js';
 import { welcome } from './welcome.js';
 import { goodToken } from './moments.js';
-
-// A reloaded tab comes back to its session (app.py reads this on load); another tab or window never sees it.
-function rememberSession(token) {
-  try { sessionStorage.setItem('pagewalk-session', token); } catch { /* storage is switched off: a reload begins a new session */ }
-}
 
 const LAG = 3;   // steps that a moving picture may be behind before the chart says so
 const ANSWER_MS = 40;
@@ -74,7 +68,7 @@ class Stage {
     this.walk = new Walk(root);
     this.tip = new Tip(root);
     this.pin = new Pin({ ask: question => this.server?.stage_lookup?.(question), onAnswer: () => { this.#lookNow(); this.schedule(); } });
-    this.find = new Find(root, { search: text => this.#search(text), onFound: hit => { this.pinToken(hit.request, hit.position); this.#scrollTo(hit); } });
+    this.find = new Find(root, { search: text => searchTokens(this.state, text), onFound: hit => { this.pinToken(hit.request, hit.position); this.#scrollTo(hit); } });
     this.dock = new DockViews(this, { setHover: hit => this.#setHover(hit) });
     poolInput(this.pool, { onPick: hit => this.pick(hit), onHover: (hit, spoken) => this.#hoverSlot(hit, spoken), isEmpty: () => !this.state });
     this.learn = new Learning(this);
@@ -301,12 +295,8 @@ class Stage {
   }
 
   #hoverRows(event) {
-    const { state } = this, token = event.target.closest('.tok[data-position]'), cell = event.target.closest('.cell');
-    if (!state || (!token && !cell)) return this.#setHover(null);
-    const r = state.request((token ?? cell).dataset.request), position = token ? Number(token.dataset.position) : -1;
-    const block = token ? r?.table[Math.floor(position / state.blockSize)] : Number(cell.dataset.physical);
-    const written = token ? position < (r?.computed ?? 0) : true;
-    this.#setHover(block === undefined || !written ? null : { block, offset: token ? position % state.blockSize : -1 });
+    const button = event.target.closest('.tok[data-position], .cell');
+    this.#setHover(this.state && button ? placeOf(this.state, button.dataset) : null);
   }
 
   #hoverSlot(hit, spoken) {
@@ -328,13 +318,6 @@ class Stage {
       if (token) this.tokens.token(token.request.id, token.position)?.setAttribute('data-hover', '');
     }
     this.schedule();
-  }
-
-  #search(text) {
-    const { state } = this, wanted = text.toLowerCase(), hits = [];
-    if (!state || !wanted) return hits;
-    for (const r of state.requests) for (let p = 0; p < r.length; p++) if (visible(state.texts.get(r.id)[p]).text.toLowerCase().includes(wanted)) hits.push({ request: r.id, position: p });
-    return hits;
   }
 
   #scrollTo({ request, position }) { requestAnimationFrame(() => this.tokens.token(request, position)?.scrollIntoView({ block: 'nearest' })); }
