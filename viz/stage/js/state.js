@@ -151,11 +151,14 @@ const FOLD = {
   },
   SlotsWritten(s, [, , id, start, slots]) {
     s.request(id).computed = start + slots.length;
-    for (const slot of slots) {
-      const block = Math.floor(slot / s.blockSize), filled = slot % s.blockSize + 1;
+    const size = s.blockSize;
+    for (let i = 0; i < slots.length; i++) {                 // a prompt fills whole blocks: one change a block, not one a slot
+      const block = Math.floor(slots[i] / size);
+      let filled = slots[i] % size + 1;
+      while (i + 1 < slots.length && slots[i + 1] === slots[i] + 1 && filled < size) { i++; filled++; }
       if (filled > s.filled[block]) s.change(block, () => { s.filled[block] = filled; });
-      s.fresh.push(slot);
     }
+    s.fresh = s.fresh.length ? s.fresh.concat(slots) : slots.slice();
   },
   TokenSampled(s, [, , id, position, , text]) {
     s.texts.get(id)[position] = text;

@@ -23,13 +23,14 @@ export class Story {
     if ((type === 'BlockAllocated' || type === 'BlockTouched') && request && request.status === 'waiting' && request.preemptedAt !== null) {
       this.#push({ step, kind: 'resume', request: id, what: `${id} resumed`, why: `${count(request.length, 'token')} to recompute, less what is still cached` });
     }
-    const entry = tell(event, state);
-    if (!entry) return;
     const last = this.entries[this.entries.length - 1];
-    if (entry.kind === 'alloc' && last && last.kind === 'alloc' && last.step === step && last.request === entry.request) {
+    if (type === 'BlockAllocated' && last && last.kind === 'alloc' && last.step === step && last.request === id) {   // without words: there may be thousands
       if (last.blocks.length === 1) Object.defineProperties(last, SEVERAL);
-      last.blocks.push(...entry.blocks);
-    } else this.#push({ step, ...entry });
+      last.blocks.push(event[4]);
+      return;
+    }
+    const entry = tell(event, state);
+    if (entry) this.#push({ step, ...entry });
   }
 
   #push(entry) { this.entries.push(entry); }
