@@ -57,8 +57,6 @@ def main() -> None:
     register()
     for name in args.shapes:
         model = random_model(name)
-        gc.collect()
-        gc.freeze()  # as engine.model_shelf does
         print(f"\n{model.name}, weights {model.weight_bytes / 1e9:.2f} GB\n")
         columns = {
             "batch": 5, "what": 22, "tokens/s": 10, "first token": 12, "a step": 10, "in decode": 10, "of floor": 11,
@@ -71,13 +69,13 @@ def main() -> None:
         if args.steps:
             watch_memory(engines, args.steps)
         del model, engines
+        gc.unfreeze()
         gc.collect()
         torch.cuda.empty_cache()
 
 
 def compare(model: LoadedModel, engines: dict[str, Engine], batch: int, args: argparse.Namespace, ceiling: float) -> None:
-    rng = random.Random(batch)
-    prompts = [[rng.randrange(300, model.vocab_size) for _ in range(PROMPT_TOKENS)] for _ in range(batch)]
+    prompts = random_prompts(model, batch)
     positions = batch * (PROMPT_TOKENS + args.new_tokens // 2)
     kv_bytes = positions * 2 * model.num_layers * model.num_kv_heads * model.head_dim * model.dtype.itemsize
     floor = (model.weight_bytes + kv_bytes) / ceiling
@@ -106,6 +104,12 @@ def compare(model: LoadedModel, engines: dict[str, Engine], batch: int, args: ar
         if step:
             told = f"{first * 1e3:>9.1f} ms {step * 1e3:>7.2f} ms {batch / step:>10,.0f} {floor / step:>11.0%}"
         print(f"{batch:>5} {what:>22} {speed:>10,.0f} {told} {ours / speed:>7.1f}x", flush=True)
+
+
+def random_prompts(model: LoadedModel, batch: int) -> list[list[int]]:
+    """Token ids, the same for the same batch."""
+    rng = random.Random(batch)
+    return [[rng.randrange(300, model.vocab_size) for _ in range(PROMPT_TOKENS)] for _ in range(batch)]
 
 
 def new_engine(model: LoadedModel, capture: bool) -> Engine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import Any
 
@@ -25,7 +26,10 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def random_model(name: str, device: str = "cuda", dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> LoadedModel:
-    """The shape of that name with weights drawn from N(0, 0.02), and a tokenizer of as many one-word tokens."""
+    """The shape of that name with weights drawn from N(0, 0.02), and a tokenizer of as many one-word tokens.
+
+    What is loaded by then leaves the garbage collector's walk, as with a model of engine.model_shelf.
+    """
     started = time.perf_counter()
     config = LlamaConfig(**SHAPES[name], bos_token_id=0, eos_token_id=1, pad_token_id=1)
     before = torch.get_default_dtype()
@@ -37,10 +41,13 @@ def random_model(name: str, device: str = "cuda", dtype: torch.dtype = torch.bfl
     finally:
         torch.set_default_dtype(before)
     where = torch.device(device, 0) if device == "cuda" else torch.device(device)
-    return describe(
+    loaded = describe(
         model, word_tokenizer(config.vocab_size), f"{name} shape, random weights", where, dtype, "A benchmark asked for it.",
         load_seconds=time.perf_counter() - started,
     )  # fmt: skip
+    gc.collect()
+    gc.freeze()
+    return loaded
 
 
 def word_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:

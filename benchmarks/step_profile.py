@@ -12,16 +12,14 @@ from __future__ import annotations
 import argparse
 import collections
 import cProfile
-import gc
 import pstats
-import random
 import statistics
 import time
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.generate import PROMPT_TOKENS, new_engine
+from benchmarks.generate import new_engine, random_prompts
 from benchmarks.random_model import SHAPES, random_model
 from engine import SamplingParams
 from engine.attention import register
@@ -37,16 +35,12 @@ def main() -> None:
     args = parser.parse_args()
     register()
     model = random_model(args.shape)
-    gc.collect()
-    gc.freeze()  # as engine.model_shelf does
     model.model.set_attn_implementation("pagewalk")
     engine = new_engine(model, capture=args.capture)
     for batch in args.batches:
-        rng = random.Random(batch)
-        prompts = [[rng.randrange(300, model.vocab_size) for _ in range(PROMPT_TOKENS)] for _ in range(batch)]
         for _turn in range(2):  # the first captures the graphs
             engine.reset()
-            for prompt in prompts:
+            for prompt in random_prompts(model, batch):
                 engine.add_request(prompt, SamplingParams(max_tokens=6 * args.steps, ignore_eos=True))
             for _ in range(args.steps):
                 engine.step()

@@ -104,8 +104,9 @@ class Capture:
         """From a recording: in `step` each (request, position) got the row of `rows` with this index."""
         if rows not in self._steps:
             self._steps.append(rows)
+        by_position = self._by_position
         for request_id, position, index in owners:
-            self._by_position.setdefault(request_id, {})[position] = CapturedRow(rows, index, step)
+            by_position.setdefault(request_id, {})[position] = CapturedRow(rows, index, step)
 
     def link(self, step: int, request_id: str, positions: Sequence[int], slots: Sequence[int]) -> None:
         """From `step` on the request's positions stand at slots that others computed: same tokens, same vectors."""

@@ -1,11 +1,13 @@
-"""What our Gradio components share: a folder's template and script, and values that pass as they are."""
+"""What our Gradio components share: a folder's template and script, figures as JSON, and values that pass as they are."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import plotly.graph_objects as go
 
 
 def defaults_of(folder: Path, name: str, elem_id: str) -> dict[str, Any]:
@@ -17,6 +19,11 @@ def defaults_of(folder: Path, name: str, elem_id: str) -> dict[str, Any]:
         "apply_default_css": False,
         "elem_id": elem_id,
     }
+
+
+def plain(figure: go.Figure) -> dict[str, Any]:
+    """The figure as a JSON value: what a component or an answer can carry."""
+    return json.loads(figure.to_json())
 
 
 class Board(gr.HTML):

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,15 @@ from engine.model_loader import DEFAULT_NAME
 from engine.model_shelf import ModelShelf
 from engine.recording_shelf import Recording, RecordingShelf
 from engine.run_settings import RunSettings
+from engine.session import EXPIRED as SESSION_EXPIRED
 from engine.session import Session, nonempty
 from engine.session_store import SessionStore
+from engine.trace import Trace
 from engine.version import VERSION
 from viz import deltas
 from web.models import check_model
 from web.recordings import link_of, recording_header, uploaded_file
-from web.views import Source, shown_by, view
+from web.views import recorded, shown_by, view
 
 MAX_SEQUENCES = 7
 DEFAULT_MODEL = os.environ.get("PAGEWALK_MODEL") or DEFAULT_NAME
@@ -64,7 +66,7 @@ class Host:
         except PagewalkError as error:
             yield deltas.empty(preview_header(), "", deltas.notice("bad", str(error)))
             return
-        said = deltas.notice("info", "This session expired. Press Generate for a new run.") if expired else None
+        said = deltas.notice("info", SESSION_EXPIRED) if expired else None
         if session.trace is None or (example and not reloaded):
             said = self._show(session, example) or said
         yield self.snapshot(session, said)
@@ -192,36 +194,42 @@ class Host:
         A shipped recording answers even where the session that showed it has expired.
         """
         data = data if isinstance(data, dict) else {}
-        session, shipped = str(data.get("session", "")), data.get("recording")
         request, query = str(data.get("request", "")), data.get("query_position")
         query = None if query is None else _int(query)
         as_of = data.get("step")
         as_of = None if as_of is None else _int(as_of)
         key, layer, head = (_int(data.get(name, 0)) for name in ("key_position", "layer", "head"))
-        try:
-            if self.store.knows(session):
-                return self.store.by_token(session).lookup(request, query, key, layer, head, as_of).to_dict()
-            if shipped:
-                return look_up(self.recordings.get(str(shipped)).trace, request, query, key, layer, head, None, as_of).to_dict()
-        except PagewalkError as error:
-            return {"ok": False, "reason": str(error)}
-        return {"ok": False, "reason": EXPIRED}
+        return self._of_what_is_shown(
+            data,
+            lambda session: session.lookup(request, query, key, layer, head, as_of).to_dict(),
+            lambda trace: look_up(trace, request, query, key, layer, head, None, as_of).to_dict(),
+        )
 
     def stage_view(self, data: Any) -> dict[str, Any]:
         """The Stage's dock asks for one view of what the session shows. Nothing in `data` is trusted."""
         data = data if isinstance(data, dict) else {}
-        session, shipped = str(data.get("session", "")), data.get("recording")
+        return self._of_what_is_shown(
+            data, lambda session: view(shown_by(session, data.get("run")), data), lambda trace: view(recorded(trace), data)
+        )
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _of_what_is_shown(
+        self,
+        data: dict[str, Any],
+        of_session: Callable[[Session], dict[str, Any]],
+        of_recording: Callable[[Trace], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """The session answers, or the shipped recording that it showed where it has expired."""
+        token, shipped = str(data.get("session", "")), data.get("recording")
         try:
-            if self.store.knows(session):
-                return view(shown_by(self.store.by_token(session), data.get("run")), data)
+            if self.store.knows(token):
+                return of_session(self.store.by_token(token))
             if shipped:
-                trace = self.recordings.get(str(shipped)).trace
-                return view(Source(trace, lambda *at: look_up(trace, *at).to_dict()), data)
+                return of_recording(self.recordings.get(str(shipped)).trace)
         except PagewalkError as error:
             return {"ok": False, "reason": str(error)}
         return {"ok": False, "reason": EXPIRED}
-
-    # ---- inside ---------------------------------------------------------------------------------
 
     def snapshot(self, session: Session, notice: dict[str, str] | None = None) -> deltas.Message:
         """Everything a page needs to show the session as it is."""

@@ -86,7 +86,7 @@ def playground(host: Host, demo: gr.Blocks) -> None:
         """The recording into the Stage, and into the controls what makes Generate run it again."""
         message, recording = host.open_recording(example, request)
         if recording is None or recording.scenario is None:
-            return [message, *[gr.skip()] * (3 + len(prompts) + len(settings))]
+            return [message, *[gr.skip()] * len(opened[1:])]
         return [message, "", *_controls(recording.scenario.run)]
 
     def link_controls(example: str, seed: str) -> list[Any]:

@@ -5,7 +5,6 @@ Nothing in a question is trusted. An answer is {"ok": True, "figure", "caption"}
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -17,10 +16,12 @@ import viz
 from engine.engine import Engine
 from engine.errors import PagewalkError
 from engine.events import SlotsWritten
+from engine.lookup import look_up
 from engine.session import AnyEngine, Session
 from engine.trace import CacheState, Trace
 from kernels.decode_plan import DeviceLimits
 from kernels.launch_plan import launch_plan
+from viz.board import plain
 from viz.kernel_pages import kernel_pages
 from viz.palette import Mode
 
@@ -60,7 +61,7 @@ def view(source: Source, question: Any) -> dict[str, Any]:
         figure = make(source, question, "dark" if question.get("mode") == "dark" else "light")
     except PagewalkError as error:
         return {"ok": False, "reason": str(error)}
-    return {"ok": True, "figure": json.loads(figure.to_json()), "caption": figure.layout.meta["caption"]}
+    return {"ok": True, "figure": plain(figure), "caption": figure.layout.meta["caption"]}
 
 
 def shown_by(session: Session, run: Any) -> Source:
@@ -70,14 +71,15 @@ def shown_by(session: Session, run: Any) -> Source:
     if run != session.run_id:
         raise ViewProblem("This run is not kept any more. Press Generate for a new one.")
     if session.recording is not None:
-
-        def lookup(request_id: str, query: int, key: int, layer: int, head: int) -> Mapping[str, Any]:
-            return session.lookup(request_id, query, key, layer, head).to_dict()
-
-        return Source(session.recording.trace, lookup)
+        return recorded(session.recording.trace)
     if session.engine is None:
         raise ViewProblem("The run is not in memory (any more). Press Generate for a new one.")
     return source_of(session.engine)
+
+
+def recorded(trace: Trace) -> Source:
+    """A run that no engine goes on with."""
+    return Source(trace, lambda *question: look_up(trace, *question).to_dict())
 
 
 def source_of(engine: AnyEngine) -> Source:

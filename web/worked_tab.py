@@ -1,4 +1,4 @@
-"""The Worked lookup tab: SEEDS.md A, stepped, from the numbers that `/worked_example` and the console page give."""
+"""The Worked lookup tab: one lookup by hand, stepped, from the numbers that `/worked_example` and the console page give."""
 
 from __future__ import annotations
 

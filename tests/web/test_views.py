@@ -7,10 +7,9 @@ import json
 import pytest
 
 from engine import Engine, EngineConfig, SamplingParams, Trace
-from engine.lookup import look_up
 from engine.run_settings import RunSettings
 from engine.session import Session
-from web.views import VIEWS, Source, ViewProblem, shown_by, source_of, view
+from web.views import VIEWS, Source, ViewProblem, recorded, shown_by, source_of, view
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +100,7 @@ def test_a_bad_question_gets_a_sentence(source, asked, reason):
 def test_a_recording_has_the_same_views_without_an_engine(source, tmp_path, name):
     source.trace.save(tmp_path / "run.pagewalk")
     trace = Trace.load(tmp_path / "run.pagewalk")
-    recorded = Source(trace, lambda *at: look_up(trace, *at).to_dict())
-    live, answer = view(source, question(view=name)), view(recorded, question(view=name))
+    live, answer = view(source, question(view=name)), view(recorded(trace), question(view=name))
     assert answer["ok"], answer
     if name != "memory":  # nobody knows how large the weights were
         assert answer["figure"]["data"] == live["figure"]["data"]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from viz.board import Board, defaults_of
+from viz.board import Board, defaults_of, plain
 from viz.lab.times import times_figure
 from viz.lab.words import NAMES, Result, headline, idle, notes, ours, table
 from viz.launch_plan import Plan, launch_plan_figure, launch_plan_sentence
@@ -36,7 +35,7 @@ def result_view(result: Result, asked: str, kv_bytes: int, plan: Plan) -> dict[s
         "headline": headline(result),
         "notes": notes(result),
         "table": table(result),
-        "times": _plain(times_figure(result["paths"], NAMES, ours(result), floor)),
+        "times": plain(times_figure(result["paths"], NAMES, ours(result), floor)),
         "measured": dict(result),
         **_planned(result["device"] if result["kind"] == "cuda" else "an H200", plan),
     }
@@ -44,11 +43,7 @@ def result_view(result: Result, asked: str, kv_bytes: int, plan: Plan) -> dict[s
 
 def _planned(card: str, plan: Plan) -> dict[str, Any]:
     title = f"The launch, as planned for {card}"
-    return {"plan_title": title, "plan_text": launch_plan_sentence(plan), "plan": _plain(launch_plan_figure(plan))}
-
-
-def _plain(figure: Any) -> dict[str, Any]:
-    return json.loads(figure.to_json())
+    return {"plan_title": title, "plan_text": launch_plan_sentence(plan), "plan": plain(launch_plan_figure(plan))}
 
 
 class LabBoard(Board):

@@ -6,12 +6,11 @@ into a mirror of the run and draws from there; `server_functions` answer a looku
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from viz.board import Board, defaults_of
+from viz.board import Board, defaults_of, plain
 from viz.palette import SEQUENCES
 from viz.pool import pool_figure
 from viz.usage import usage_figure
@@ -22,7 +21,7 @@ HERE = Path(__file__).parent
 @lru_cache(maxsize=32)
 def figures(num_blocks: int, block_size: int) -> dict[str, Any]:
     """The base Plotly figures as JSON values."""
-    return {"pool": _plain(pool_figure(num_blocks, block_size)), "usage": _plain(usage_figure(num_blocks))}
+    return {"pool": plain(pool_figure(num_blocks, block_size)), "usage": plain(usage_figure(num_blocks))}
 
 
 class Stage(Board):
@@ -45,7 +44,3 @@ class Stage(Board):
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object", "description": "A message of the Stage's bus (viz.deltas)."}
-
-
-def _plain(figure: Any) -> dict[str, Any]:
-    return json.loads(figure.to_json())

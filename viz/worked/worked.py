@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
-from viz.board import Board, defaults_of
+from viz.board import Board, defaults_of, plain
 from viz.pool import pool_figure
 from viz.weights import weights_figure
 
@@ -33,7 +32,7 @@ def worked_view(example: dict[str, Any]) -> dict[str, Any]:
     weights = weights_figure(
         example["weights"], example["key_position"], example["block_size"], slots=example["slots"], scores=example["scores"]
     )
-    return {"example": example, "figures": {"pool": json.loads(pool.to_json()), "weights": json.loads(weights.to_json())}}
+    return {"example": example, "figures": {"pool": plain(pool), "weights": plain(weights)}}
 
 
 class WorkedLookup(Board):

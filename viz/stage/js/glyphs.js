@@ -16,5 +16,4 @@ const SHAPES = {
   preempt: { d: 'M6 1L11.5 10.5H.5Z', fill: 'currentColor' },
   resume: line('M2 1.5L10.5 6L2 10.5Z', 1.6),
 };
-export const KINDS = Object.keys(SHAPES);
 export const glyph = kind => svg('svg', { viewBox: '0 0 12 12', class: `glyph ${kind}`, 'aria-hidden': 'true' }, svg('path', SHAPES[kind]));

@@ -141,7 +141,6 @@ export const HOW_TO_GET = {
   copied: 'Set two sequences a prompt to see one.',
   freed: 'Let a run of more than one block end to see it.',
 };
-export const MOMENTS = Object.keys(FIND);
 
 export function findMoment(name, mirror) {
   const found = mirror?.log.length ? FIND[name](mirror) : null;
