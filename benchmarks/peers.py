@@ -36,6 +36,7 @@ def flex_decode_call(query: torch.Tensor, keys: torch.Tensor, values: torch.Tens
     """torch's flex attention, compiled, over the same contiguous tensors as `sdpa_decode_call`."""
     from torch.nn.attention.flex_attention import flex_attention
 
+    torch.compiler.reset()  # every shape is compiled anew, and past the eighth it would run uncompiled
     compiled = torch.compile(flex_attention, dynamic=False)
     q = query[:, :, None]
     return lambda: compiled(q, keys, values, enable_gqa=True)[:, :, 0]

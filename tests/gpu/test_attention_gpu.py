@@ -110,10 +110,12 @@ def test_the_kernels_do_not_spill_registers(d):
     from kernels.paged_decode import decode_kernel
     from kernels.paged_prefill import prefill_kernel
 
-    kind = torch.bfloat16
+    kind, here = torch.bfloat16, torch.cuda.current_device()
+    for kernel in (decode_kernel, prefill_kernel):  # what other tests compiled, odd shapes in float32 among it, is not meant
+        kernel.device_caches[here][0].clear()
     attend(make(Case((1,) * 3, (900, 40, 7), n_q=32, n_kv=8, d=d, dtype=kind, device="cuda")))
     attend(make(Case((300,), (300,), n_q=32, n_kv=8, d=d, dtype=kind, device="cuda")))
     for kernel in (decode_kernel, prefill_kernel):
-        for compiled in kernel.device_caches[torch.cuda.current_device()][0].values():
-            if compiled.metadata.num_stages and "bf16" in str(compiled.src.signature):
-                assert compiled.n_spills == 0, (kernel, compiled.metadata.num_warps, compiled.n_regs)
+        assert kernel.device_caches[here][0]
+        for compiled in kernel.device_caches[here][0].values():
+            assert compiled.n_spills == 0, (kernel, compiled.metadata.num_warps, compiled.n_regs, compiled.src.constants)
