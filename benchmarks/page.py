@@ -1,10 +1,11 @@
-"""The page in Chromium: draws a second, bytes an update, time to open, click to numbers, memory over minutes.
+"""The page in Chromium: draws a second, bytes an update, time to open, lag, click to numbers, memory over minutes.
 
     python -m benchmarks.page [--minutes 10]
 
 The Stage is the real one in the real app; the large states are scripted, since no small machine computes 262,144 tokens.
-Draws are counted while an update comes with every animation frame. Ten minutes at ten updates a second watch DOM nodes and
-heap (after a garbage collection). The last part generates with the real model and clicks tokens meanwhile.
+Draws are counted while an update comes with every animation frame. Lag: 50 tokens a second for four seconds in a pool of
+512 x 16, and how long after it came a step is drawn. Ten minutes at ten updates a second watch DOM nodes and heap (after a
+garbage collection; the run's own log stays in it). The last part generates with the real model and clicks tokens meanwhile.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from viz.stage.stage import figures
 from web.host import Host
 
 STAGE = "document.querySelector('.stage').pagewalk"
+READY = f"{STAGE.replace('.pagewalk', '?.pagewalk')}?.bus?.session"
 RECEIVE = f"log => {STAGE}.bus.receive({{ kind: 'delta', run: {STAGE}.bus.run, n: {STAGE}.bus.n + 1, log, running: true }})"
 WEIGHT = "document.querySelector('.lookup [data-field=weight]')?.dataset.value"
 BLOCK_SIZE = 16
@@ -41,11 +43,11 @@ def header(num_blocks: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def scripted(num_blocks: int, share: float) -> Iterator[list[Event]]:
-    """Seven sequences whose prompts fill `share` of the pool, then one token of each a step, until the pool is full."""
-    length = int(num_blocks * BLOCK_SIZE * share) // len(NAMES)
+def scripted(num_blocks: int, share: float, names: str) -> Iterator[list[Event]]:
+    """Prompts of these names fill `share` of the pool; then one token of each a step, until the pool is full."""
+    length = int(num_blocks * BLOCK_SIZE * share) // len(names)
     free = iter((i * 7919) % num_blocks for i in range(num_blocks))  # 7919 is prime: every block once, in no order
-    tables: dict[str, list[int]] = {name: [] for name in NAMES}
+    tables: dict[str, list[int]] = {name: [] for name in names}
 
     def write(step: int, name: str, start: int, stop: int) -> list[Event]:
         out: list[Event] = []
@@ -56,23 +58,23 @@ def scripted(num_blocks: int, share: float) -> Iterator[list[Event]]:
         return [*out, SlotsWritten(step, name, start, slots), TokenSampled(step, name, stop, 1, " word")]
 
     first: list[Event] = []
-    for name in NAMES:
+    for name in names:
         words = tuple(f" {name.lower()}{i % 1000}" for i in range(length))
         first.append(RequestAdded(0, name, "scripted", tuple(range(length)), words, 1 << 20))
     yield first
     step, done = 1, 0
     while True:
         try:
-            events = [e for name in NAMES for e in write(step, name, done, length if step == 1 else done + 1)]
+            events = [e for name in names for e in write(step, name, done, length if step == 1 else done + 1)]
         except StopIteration:
             return
-        yield [*events, StepTimed(step, 7, 7, 0.1, 2.0, 0.1)]
+        yield [*events, StepTimed(step, len(names), len(names), 0.1, 2.0, 0.1)]
         done, step = (length if step == 1 else done + 1), step + 1
 
 
-def open_state(page: Page, num_blocks: int, share: float) -> tuple[Iterator[list[Event]], float]:
+def open_state(page: Page, num_blocks: int, share: float, names: str = NAMES) -> tuple[Iterator[list[Event]], float]:
     """Shows the scripted state; seconds from the message to the drawn picture."""
-    run = scripted(num_blocks, share)
+    run = scripted(num_blocks, share, names)
     events = [*next(run), *next(run)]
     message = deltas.snapshot(f"bench-{num_blocks}-{time.monotonic()}", 0, events, header(num_blocks), "s", True)
     message["figures"] = figures(num_blocks, BLOCK_SIZE)
@@ -106,6 +108,33 @@ def draws(page: Page, run: Iterator[list[Event]], seconds: float) -> tuple[float
         [batch, seconds],
     )
     return rate, sizes
+
+
+def lag(page: Page, tokens: int = 200) -> tuple[list[float], list[int]]:
+    """Milliseconds from a step's arrival to the frame that shows it, one step every 20 ms; bytes of each token's update."""
+    run, _ = open_state(page, 512, 0.1, "A")
+    batch = [json.dumps(deltas.log_text(events)) for events in itertools.islice(run, tokens)]
+    waits = page.evaluate(
+        f"""async batch => {{
+          const S = {STAGE}, receive = {RECEIVE}, came = new Map(), waits = [], pace = S.clock.pace;
+          S.clock.pace = Infinity;
+          let shown = S.clock.step;
+          const timer = setInterval(() => {{
+            if (!batch.length) return clearInterval(timer);
+            receive(JSON.parse(batch.shift()));
+            came.set(S.bus.mirror.newest, performance.now());
+          }}, 20);
+          while (batch.length || shown < S.bus.mirror.newest) {{
+            await new Promise(requestAnimationFrame);
+            const now = performance.now(), drawn = S.state?.step ?? 0;
+            for (; shown < drawn; shown++) if (came.has(shown + 1)) waits.push(now - came.get(shown + 1));
+          }}
+          S.clock.pace = pace;
+          return waits;
+        }}""",
+        batch,
+    )
+    return waits, [len(text.encode()) for text in batch]
 
 
 def watch_memory(page: Page, minutes: float) -> None:
@@ -178,7 +207,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=found, args=flags)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(demo.local_url)
-        page.wait_for_function("document.querySelector('.stage')?.pagewalk?.bus?.session", timeout=60_000)
+        page.wait_for_function(f"{READY} && !{STAGE}.charts.pending", timeout=60_000)
         print(f"{'slots':>10} {'filled':>7} {'opens in':>9} {'draws/s':>8} {'bytes an update':>16} {'most':>6}")
         for num_blocks, share in ((128, 0.1), (16384, 0.1), (16384, 0.9), (62500, 0.1), (62500, 0.9)):
             run, seconds = open_state(page, num_blocks, share)
@@ -188,10 +217,15 @@ def main() -> None:
                 f"{statistics.median(sizes):>16,.0f} {max(sizes):>6,}",
                 flush=True,
             )  # fmt: skip
+        waits, sizes = lag(page)
+        print(
+            f"\n50 tokens a second: drawn {statistics.median(waits):.0f} ms after they came, {max(waits):.0f} ms at most; "
+            f"{statistics.median(sizes):.0f} bytes a token, {max(sizes)} at most"
+        )
         if args.minutes:
             watch_memory(page, args.minutes)
         page.reload()
-        page.wait_for_function("document.querySelector('.stage')?.pagewalk?.bus?.session", timeout=60_000)
+        page.wait_for_function(READY, timeout=60_000)
         times = click_to_numbers(page)
         print(f"\nclick to numbers while generating: median {statistics.median(times):.0f} ms, most {max(times):.0f} ms")
         browser.close()

@@ -70,14 +70,14 @@ def page_css() -> str:
 
 
 def head() -> str:
-    """Tags for `head=`: plotly.js from the installed package, our modules, their stylesheets, the colours.
+    """Tags for `head=`: our modules, their stylesheets, the colours; plotly.js of the installed package, for the Stage to run.
 
     The app must have `viz.served.routes()`, which answers for these addresses.
     """
     tags = [f"<style>{palette.css_variables()}</style>"]
     tags += [f'<link rel="stylesheet" href="{served.url(name)}">' for name in served.STYLES]
     tags += [f'<link rel="modulepreload" href="{served.url(name)}">' for name in served.preloads()]
-    tags += [f'<script src="{served.url(name)}"></script>' for name in served.SCRIPTS]
+    tags += [f'<link rel="preload" as="script" href="{served.url(name)}">' for name in served.SCRIPTS]
     tags += [f'<script type="module" src="{served.url(name)}"></script>' for name in served.MODULES]
     return "\n".join(tags) + "\n"
 

@@ -152,7 +152,7 @@ def test_a_click_on_a_free_block_says_so_and_the_session_goes_on(open_page: Open
     wait_until_done(page)
 
 
-def test_stop_frees_every_block_within_one_step(open_page: OpenPage, api: Client) -> None:
+def test_stop_frees_every_block_within_one_step(open_page: OpenPage, api: Client) -> None:  # P54
     page = open_page()
     generate(page, "Count for ever: 1, 2, 3,", max_tokens=200)
     wait_for_step(page, 3)
@@ -194,7 +194,7 @@ def test_stop_ends_a_run_that_waits_between_two_steps(open_page: OpenPage, api: 
     expect(page.locator("#stop")).to_be_disabled()
 
 
-def test_zoom_survives_a_stream(open_page: OpenPage) -> None:
+def test_zoom_survives_a_stream(open_page: OpenPage) -> None:  # P58
     page = open_page()
     generate(page, "A long story about a small dragon", max_tokens=40)
     wait_for_step(page, 2)
@@ -214,7 +214,7 @@ def test_zoom_survives_a_stream(open_page: OpenPage) -> None:
     assert page.evaluate(view) == zoomed
 
 
-def test_two_windows_and_a_private_one_share_nothing(open_page: OpenPage, browser: Browser, api: Client) -> None:
+def test_two_windows_and_a_private_one_share_nothing(open_page: OpenPage, browser: Browser, api: Client) -> None:  # P53
     together = browser.new_context(viewport={"width": 1280, "height": 800})
     first, second, private = open_page(together), open_page(together), open_page()
     tokens = {session_of(page) for page in (first, second, private)}
@@ -236,7 +236,7 @@ def test_two_windows_and_a_private_one_share_nothing(open_page: OpenPage, browse
     together.close()
 
 
-def test_closing_the_tab_stops_the_run_and_frees_its_blocks(open_page: OpenPage, api: Client) -> None:
+def test_closing_the_tab_stops_the_run_and_frees_its_blocks(open_page: OpenPage, api: Client) -> None:  # P55
     page = open_page()
     generate(page, "Numbers: 1, 2, 3,", max_tokens=400)
     wait_for_step(page, 2)
@@ -248,7 +248,7 @@ def test_closing_the_tab_stops_the_run_and_frees_its_blocks(open_page: OpenPage,
     assert state["used"] == 0 and state["step"] < 400
 
 
-def test_a_reload_in_mid_run_comes_back_to_the_session(open_page: OpenPage) -> None:
+def test_a_reload_in_mid_run_comes_back_to_the_session(open_page: OpenPage) -> None:  # G8
     page = open_page()
     generate(page, "Numbers: 1, 2, 3,", max_tokens=300)
     wait_for_step(page, 3)
@@ -263,7 +263,7 @@ def test_a_reload_in_mid_run_comes_back_to_the_session(open_page: OpenPage) -> N
         expect(page.locator(".notice")).to_contain_text("This session expired")
 
 
-def test_equal_words_are_tokens_of_their_own(open_page: OpenPage) -> None:
+def test_equal_words_are_tokens_of_their_own(open_page: OpenPage) -> None:  # P61
     page = open_page()
     generate(page, "the cat the dog the", max_tokens=1)
     wait_until_done(page)
@@ -281,7 +281,7 @@ def test_equal_words_are_tokens_of_their_own(open_page: OpenPage) -> None:
         "🙂 café\tתור",
     ],
 )
-def test_hostile_text_is_shown_as_text(open_page: OpenPage, prompt: str) -> None:
+def test_hostile_text_is_shown_as_text(open_page: OpenPage, prompt: str) -> None:  # P63 P64 P66
     page = open_page()
     generate(page, prompt, max_tokens=2)
     wait_until_done(page)
@@ -297,7 +297,7 @@ def test_hostile_text_is_shown_as_text(open_page: OpenPage, prompt: str) -> None
     assert nothing.count() == 0  # of the prompt became an element
 
 
-def test_newlines_spaces_and_pieces_of_emoji_have_visible_marks(open_page: OpenPage) -> None:
+def test_newlines_spaces_and_pieces_of_emoji_have_visible_marks(open_page: OpenPage) -> None:  # P41 P67
     page = open_page()
     type_prompt(page, "x")
     generate(page, "a  b 🧿", max_tokens=1)

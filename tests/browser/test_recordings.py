@@ -39,7 +39,7 @@ def wait(page: Page, condition: str, seconds: float = 30) -> None:
 
 def shows(page: Page, example: str) -> None:
     """The recording is on the page and drawn."""
-    wait(page, f"$.bus.header?.recording?.id === '{example}' && !$.loading && $.state?.step === $.clock.step")
+    wait(page, f"$.bus.header?.recording?.id === '{example}' && !$.charts.pending && $.state?.step === $.clock.step")
 
 
 def stand(page: Page, step: int) -> None:
@@ -117,6 +117,37 @@ def test_a_newcomer_watches_a_recording_while_the_model_loads_and_generates_when
     wait(page, "!$.bus.running")
     page.context.close()
     assert problems == []
+
+
+def test_the_first_picture_does_not_wait_for_the_charts(browser: Any, app_url: str) -> None:
+    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    held: list[Any] = []
+    page.route("**/plotly.min.js", lambda route: held.append(route))
+    page.goto(app_url, wait_until="commit")
+    wait(page, "document.querySelector('.stage')?.pagewalk?.state?.step >= 3", 60)
+    assert page.evaluate("!window.Plotly")
+    colours = "(c => new Set(new Uint32Array(c.getImageData(0, 0, c.canvas.width, c.canvas.height).data.buffer)).size)"
+    assert page.evaluate(f"{colours}(document.querySelector('.poolwrap .picture').getContext('2d'))") > 10
+    page.locator('.tok[data-request="A"][data-position="3"]').click()
+    wait(page, "document.querySelector('.lookup [data-field=max_abs_difference]')?.dataset.value")
+    box = page.evaluate("(r => [r.x, r.y, r.width])(document.querySelector('.poolwrap .picture').getBoundingClientRect())")
+    for route in held:
+        route.continue_()
+    wait(page, "!$.charts.pending && document.querySelector('.usage .main-svg') && document.querySelector('.pool image')")
+    assert box == page.evaluate(
+        "(r => [r.x, r.y, r.width])(document.querySelector('.poolwrap .picture').getBoundingClientRect())"
+    )
+    page.context.close()
+
+
+def test_without_the_charts_the_page_says_so_and_goes_on(browser: Any, app_url: str) -> None:
+    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    page.route("**/plotly.min.js", lambda route: route.abort())
+    page.goto(app_url)
+    expect(page.locator(".stage .notice")).to_contain_text("The charts could not be loaded. Reload the page", timeout=30_000)
+    page.locator('.tok[data-request="A"][data-position="3"]').click()
+    wait(page, "document.querySelector('.lookup [data-field=max_abs_difference]')?.dataset.value")
+    page.context.close()
 
 
 @pytest.mark.parametrize("scenario", listed(), ids=lambda scenario: scenario.id)

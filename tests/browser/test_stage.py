@@ -178,7 +178,7 @@ def test_a_click_on_a_free_or_reserved_slot_says_so(open_page):
     page.wait_for_function("document.querySelector('.lookup').textContent.includes('Click any token')")
 
 
-def test_a_zoom_stays_while_tokens_stream_and_no_frame_is_blank(open_page):
+def test_a_zoom_stays_while_tokens_stream_and_no_frame_is_blank(open_page):  # P58
     page = open_page()
     run(page, "mid:60", rate=12, until=5)
     box = page.locator(".pool").bounding_box()
@@ -243,7 +243,7 @@ def test_below_six_pixels_a_click_picks_the_block_and_zooms_in(open_page):
     page.wait_for_selector('.tok.pinned[data-request="B"][data-position="640"]')
 
 
-def test_hostile_token_texts_are_literal_everywhere(open_page):
+def test_hostile_token_texts_are_literal_everywhere(open_page):  # P63 P64 P66
     page = open_page()
     run(page, "hostile:30")
     texts = page.evaluate("[...document.querySelectorAll('.tok[data-request=\"A\"]')].slice(0, 20).map(t => t.textContent)")
@@ -261,7 +261,7 @@ def test_hostile_token_texts_are_literal_everywhere(open_page):
     assert chips == page.evaluate(f"{STAGE}.state.request('A').length")
 
 
-def test_a_stage_first_shown_in_a_second_tab_has_its_full_size(open_page):
+def test_a_stage_first_shown_in_a_second_tab_has_its_full_size(open_page):  # G4
     page = open_page(wait=False)
     page.wait_for_selector("#pw-tabs")
     page.get_by_role("tab", name="About").click()
@@ -350,7 +350,7 @@ def test_a_lost_message_asks_for_a_snapshot_and_the_pin_stays(open_page):
     assert page.evaluate(f"{STAGE}.state.request('A').length") == 45
 
 
-def test_600_updates_leave_the_dom_as_large_as_before(open_page):
+def test_600_updates_leave_the_dom_as_large_as_before(open_page):  # G2
     page = open_page()
     run(page, "long:900", rate=60, until=300)  # rows, folds and events have reached their caps
     click_token(page, "A", 3)

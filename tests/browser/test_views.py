@@ -288,7 +288,7 @@ def test_a_view_is_saved_as_picture_drawing_and_page(open_page, view):
             assert b"<pattern" in data
 
 
-def test_token_texts_stay_literal_in_hover_and_in_every_export(open_page, tmp_path):
+def test_token_texts_stay_literal_in_hover_and_in_every_export(open_page, tmp_path):  # P64
     page = open_page()
     run(page, "hostile:30")
     click_token(page, "A", 3)

@@ -46,7 +46,7 @@ def visit(browser: Browser) -> Any:
     assert not problems, problems
 
 
-def test_one_waits_and_reads_the_place_one_is_sent_away_and_all_go_on(narrow: App, visit: Any) -> None:
+def test_one_waits_and_reads_the_place_one_is_sent_away_and_all_go_on(narrow: App, visit: Any) -> None:  # G10
     first, second, third = visit(narrow), visit(narrow), visit(narrow)
     generate(first, "Numbers: 1, 2, 3,", max_tokens=600)
     wait_for_step(first, 1)

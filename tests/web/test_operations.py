@@ -98,7 +98,7 @@ def test_a_setting_that_does_not_work_is_named_and_nothing_starts(start_app: Cal
     assert "PAGEWALK_MAX_SESSIONS is 'many'; give a number" in app.log and "Traceback" not in app.log
 
 
-def test_the_client_reads_its_place_and_that_the_queue_is_full(start_app: Callable[..., App]) -> None:
+def test_the_client_reads_its_place_and_that_the_queue_is_full(start_app: Callable[..., App]) -> None:  # G10
     app = start_app(PAGEWALK_MAX_RUNNING="1", PAGEWALK_MAX_WAITING="1", PAGEWALK_TURN_SECONDS="1000")
     first = streaming(app.client())
     second = app.client().submit(prompt="The capital of France is", max_tokens=4, api_name="/generate")

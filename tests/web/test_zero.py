@@ -72,7 +72,7 @@ def test_two_visitors_on_one_worker_share_nothing_not_even_a_cached_prefix() -> 
     assert out.strip() == "True 0"
 
 
-def test_a_tensor_is_refused_on_its_way_in_either_direction() -> None:
+def test_a_tensor_is_refused_on_its_way_in_either_direction() -> None:  # P69
     out = python("""
     import spaces
     import pickle
@@ -95,7 +95,7 @@ def test_a_tensor_is_refused_on_its_way_in_either_direction() -> None:
     assert out.split("\n")[0] == "Error 'PicklingError'" and out.split("\n")[1].startswith("PicklingError Tensor cannot cross")
 
 
-def test_spaces_must_come_before_torch_and_the_app_sees_to_it() -> None:
+def test_spaces_must_come_before_torch_and_the_app_sees_to_it() -> None:  # P69
     with pytest.raises(AssertionError, match="import it before torch"):
         python("import torch, spaces")
     assert python("import app, spaces; print(spaces.GPU.__name__)").strip() == "GPU"

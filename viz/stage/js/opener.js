@@ -51,7 +51,7 @@ export class Opener {
     return new Promise(resolve => {
       const look = () => {
         const playing = stage.clock.mode === 'playing';
-        if ((playing ? !stage.loading : stage.settled) || document.hidden || performance.now() - began > 2000) resolve();
+        if ((playing ? !stage.charts.loading : stage.settled) || document.hidden || performance.now() - began > 2000) resolve();
         else setTimeout(look, 16);
       };
       setTimeout(look, 0);

@@ -34,28 +34,34 @@ export class PoolPane {
     for (const button of this.zoomButtons) button.addEventListener('click', () => this.zoomTo(button.dataset.level));
   }
 
-  async setFigure(figure, keepView) {
+  // The canvas can be drawn from now on; Plotly's part comes with `plot`.
+  setFigure(figure) {
+    this.figure = figure;
     this.grid = figure.layout.meta;
-    if (!keepView || !this.view) this.view = fitView(this.grid);
-    this.ready = false;
+    this.view = fitView(this.grid);
+    this.plotted = false;
     this.painted = {};
     this.looks = null;
+    this.subtitle.textContent = `${fmt(this.grid.num_blocks)} × ${this.grid.block_size} ${this.grid.block_size === 1 ? 'slot' : 'slots'}`;
     this.measure();
-    const { width, height } = this.size;
+  }
+
+  async plot() {
+    const { figure } = this, { width, height } = this.size;
     const bare = { tickvals: [], ticktext: [] };     // a thousand labels would be measured here, only to be thinned out
     const layout = { ...figure.layout, xaxis: { ...figure.layout.xaxis, ...bare }, yaxis: { ...figure.layout.yaxis, ...bare }, width, height };
     await window.Plotly.newPlot(this.div, figure.data, layout, CONFIG);
     // `.pool` is the graph div: a test, or a console, may move the axes with Plotly.relayout
     this.div.on('plotly_relayout', change => { if (!this.busy && Object.keys(change).some(k => /axis\d*\.(range|autorange)/.test(k))) this.#adopt(); });
-    this.subtitle.textContent = `${fmt(this.grid.num_blocks)} × ${this.grid.block_size} ${this.grid.block_size === 1 ? 'slot' : 'slots'}`;
-    this.ready = true;
+    this.painted = {};
+    this.plotted = true;
   }
 
   // At the head of a frame, before anything is written: asked for later, it would cost a layout of its own.
   measure() { this.shown = this.wrap.clientWidth > 0; this.size = { width: Math.max(120, this.wrap.clientWidth), height: Math.max(120, this.wrap.clientHeight) }; }
 
   #plot(width, height) {
-    const m = this.div.layout.margin;
+    const m = this.figure.layout.margin;
     return { w: width - m.l - m.r, h: height - m.t - m.b };
   }
 
@@ -105,7 +111,7 @@ export class PoolPane {
 
   // `scene`: { state, version, pin: {block, offset} | null, hover, fade, marks: blocks to ring | null }
   draw(scene, skin) {
-    if (!this.ready || !this.shown) return;
+    if (!this.grid || !this.shown) return;
     if (this.busy) { this.again = [scene, skin]; return; }
     const { width, height } = this.size, { w, h } = this.#plot(width, height), p = this.painted;
     const moved = p.view !== this.view || p.width !== width || p.height !== height || p.coarse !== this.coarse;
@@ -124,7 +130,8 @@ export class PoolPane {
     }
     this.painted = { view: this.view, width, height, coarse: this.coarse, version: scene.version, state: scene.state, skin, fade: scene.fade, rings };
     const panning = moved && p.view && p.view !== SETTLE && p.skin === skin && p.width === width && p.height === height && p.coarse === this.coarse;
-    if (panning) this.#follow(scene, skin);
+    if (!this.plotted) this.painted.rings = null;
+    else if (panning) this.#follow(scene, skin);
     else if (moved || p.skin !== skin) this.#plotly(width, height, scene, skin);
     else {
       if (labels && !this.settling) window.Plotly.relayout(this.div, { shapes: this.#shapes(scene, skin), annotations: this.#captions(scene, skin), ...this.#ticks(scene, skin) });
@@ -141,7 +148,7 @@ export class PoolPane {
 
   // Puts the canvas where the plot area is.
   #lay() {
-    const { l, t } = this.div.layout.margin, { style } = this.canvas;
+    const { l, t } = this.figure.layout.margin, { style } = this.canvas;
     Object.assign(style, { left: `${l}px`, top: `${t}px`, width: `${this.g.w}px`, height: `${this.g.h}px` });
   }
 
@@ -260,7 +267,7 @@ export class PoolPane {
   }
 
   // Position of the plot area inside `.pool`, for the pointer and the walk.
-  get origin() { const m = this.div.layout?.margin ?? { l: 28, t: 18 }; return { x: m.l, y: m.t }; }
+  get origin() { const m = this.figure.layout.margin; return { x: m.l, y: m.t }; }
 
   // Does the window show the whole slot?
   inWindow(block, offset) {

@@ -26,6 +26,7 @@ import { Opener } from './opener.js';
 import { act, Box, openList, pressGenerate, showComparison, showHelp } from './actions.js';
 import { Learning, LEARN_ACTIONS } from './learn.js';
 import { welcome } from './welcome.js';
+import { Charts } from './charts.js';
 import { goodToken } from './moments.js';
 
 const LAG = 3;   // steps that a moving picture may be behind before the chart says so
@@ -35,7 +36,7 @@ class Stage {
   constructor({ element, props, watch, trigger, server, upload }) {
     this.root = element.querySelector('.stage');
     this.root.pagewalk = this;                         // for tests and the console
-    Object.assign(this, { props, trigger, server, upload, frames: 0, scheduled: false, loading: false, hover: null });
+    Object.assign(this, { props, trigger, server, upload, frames: 0, scheduled: false, hover: null });
     this.clock = new Clock();
     this.opener = new Opener(this);
     this.box = new Box(this.root);
@@ -54,6 +55,7 @@ class Stage {
     this.tokens = new TokensPane(root);
     this.lookup = new LookupPane(root, { onChoose: () => this.schedule(), onAct: name => (name === 'follow' ? this.#follow() : this.learn.act(name)) });
     this.usage = new UsagePane(root, { onSeek: seek });
+    this.charts = new Charts({ pool: this.pool, usage: this.usage, onPlotted: () => this.resize(), onProblem: text => this.say('bad', text) });
     this.events = new EventsPane(root, { onSeek: seek });
     this.transport = new Transport(root, {
       onButton: name => this.#transport(name), onAction: (name, button) => this.learn.act(name) || act(this, name, button),
@@ -100,16 +102,8 @@ class Stage {
     this.lookup.invalidate();
     this.tokens.subtitle.textContent = `in reading order, ${header.block_size} to a logical block`;
     this.lookup.setModel(header);
-    const figures = message.figures ?? header.figures ?? this.figures;
-    const shape = `${header.num_blocks} ${header.block_size}`;
-    if (figures && shape !== this.shape) {
-      this.shape = shape;
-      this.figures = figures;
-      this.loading = true;
-      await this.pool.setFigure(figures.pool, false);
-      await this.usage.setFigure(figures.usage);
-      this.loading = false;
-    }
+    const charts = this.charts.show(message.figures ?? header.figures, header);
+    if (charts) await charts;
     this.usage.drawn = null;
     if (message.kind === 'snapshot' && !again) this.#begin(header);
     this.resize();
@@ -142,7 +136,7 @@ class Stage {
   resize() { if (this.root.clientWidth) { paneHeight(this.root); this.schedule(); } }
 
   // Everything that the bus brought and a person did is drawn.
-  get settled() { return !this.scheduled && !this.loading && !this.pacing && !this.dock.busy; }
+  get settled() { return !this.scheduled && !this.charts.pending && !this.pacing && !this.dock.busy; }
 
   schedule() {
     clearTimeout(this.pacing);
@@ -154,7 +148,7 @@ class Stage {
 
   #frame(now) {
     const { bus, clock, root } = this, { mirror } = bus;
-    if (!mirror || this.loading || !root.clientWidth) return;
+    if (!mirror || this.charts.loading || !root.clientWidth) return;
     this.frames++;
     this.pool.measure();
     this.usage.measure();
@@ -210,7 +204,7 @@ class Stage {
 
   // The lookup without the rest of the picture: a question must not wait for a frame, nor its answer.
   #lookNow() {
-    const { bus, clock, state } = this, view = bus.mirror && !this.loading && state && this.pin.view(state);
+    const { bus, clock, state } = this, view = bus.mirror && !this.charts.loading && state && this.pin.view(state);
     if (view) this.#lookup(state, view, clock.mode === 'following');
   }
 

@@ -18,15 +18,20 @@ export class UsagePane {
     this.#input(onSeek);
   }
 
-  async setFigure(figure) {
+  // The scrubber can be drawn from now on; the chart comes with `plot`.
+  setFigure(figure) {
     this.figure = figure;
-    this.ready = false;
+    this.plotted = false;
     this.drawn = null;
     this.revision = 0;
     this.measure();
-    const { width, height } = this.size;
+  }
+
+  async plot() {
+    const { figure } = this, { width, height } = this.size;
     await window.Plotly.newPlot(this.div, figure.data, { ...figure.layout, width, height }, CONFIG);
-    this.ready = true;
+    this.plotted = true;
+    this.drawn = null;
   }
 
   measure() { this.shown = this.chart.clientWidth > 0; this.size = { width: Math.max(120, this.chart.clientWidth), height: Math.max(60, this.chart.clientHeight) }; }
@@ -46,11 +51,11 @@ export class UsagePane {
   // `wait` says in how many milliseconds a postponed drawing is due, or 0.
   // `dim`: what lies ahead of the step is lighter; `mark`: a line says where the run is.
   draw(mirror, step, skin, { following: catchingUp, dim, mark }) {
-    if (!this.ready || !this.shown) return 0;
+    if (!this.figure || !this.shown) return 0;
     const { width, height } = this.size, following = catchingUp || step >= mirror.newest, now = performance.now();
     const key = [mirror.log.length, width, height, following].join(' ');
     let wait = 0;
-    if (!this.covered && (key !== this.drawn || skin !== this.skin)) {
+    if (this.plotted && !this.covered && (key !== this.drawn || skin !== this.skin)) {
       wait = this.drawnAt + Math.min(MOST_MS, Math.max(EVERY_MS, BUSY_PART * (this.cost ?? 0))) - now;   // not more than a sixth of the time
       if (wait <= 0 || this.skin !== skin || this.drawn === null) {
         wait = 0;
@@ -126,7 +131,7 @@ export class UsagePane {
   #input(onSeek) {
     let dragging = false;
     const seek = event => {
-      if (!this.ready) return;
+      if (!this.figure) return;
       const m = this.axis, box = this.chart.getBoundingClientRect(), plot = box.width - m.l - m.r;
       onSeek(Math.max(0, Math.min(this.newest ?? 0, Math.round((event.clientX - box.left - m.l) / plot * m.xmax))));
     };

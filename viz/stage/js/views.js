@@ -124,6 +124,7 @@ export class Views {
     if (this.drawn?.answer === answer && this.drawn.size === size) return 0;
     const wait = this.drawn?.answer === answer ? Math.max(0, this.drawn.at + REDRAW_MS - now) : 0;   // only the axis or the window grew
     if (wait) return wait;
+    if (!window.Plotly) return REDRAW_MS;
     const { data, layout } = dressed(figure, { width, height, span, skin });
     this.div.hidden = false;
     setAttr(this.div, 'aria-label', `${this.view.label}. ${answer.caption}`);

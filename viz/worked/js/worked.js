@@ -54,7 +54,8 @@ class Worked {
     setAttr(this.pool.div, 'aria-label', `Pool of ${this.x.num_blocks} blocks. ${this.x.block_table.map((block, i) => `Block ${block} holds logical block ${i}`).join('. ')}. All others are free.`);
     setAttr(root.querySelector('.wchart'), 'aria-label', `${words.weights}: ${words.largest}, ${sixSteps(this.x)[5].value} for token ${this.x.key_position}`);
     this.loading = true;
-    await this.pool.setFigure(figures.pool, false);
+    this.pool.setFigure(figures.pool);
+    await this.pool.plot();
     this.loading = false;
     this.schedule();
   }
