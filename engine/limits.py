@@ -42,7 +42,7 @@ class Limits:
     max_sessions: int = 64
     max_running: int = 12
     max_waiting: int = 32
-    turn_seconds: float = 4.0
+    turn_seconds: float = 1.0
     idle_seconds: float = 1800.0
     closed_seconds: float = 30.0
     requests_per_minute: int = 0

@@ -53,7 +53,7 @@ class Turns:
         self,
         max_running: int = 12,
         max_waiting: int = 32,
-        turn_seconds: float = 4.0,
+        turn_seconds: float = 1.0,
         resource: str = "a turn",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:

@@ -87,7 +87,7 @@ def test_a_newcomer_starts_level_and_cannot_claim_the_past() -> None:
 
 
 def test_those_behind_the_running_ones_are_told_their_place_and_move_up() -> None:
-    crowd = Crowd(max_running=2)
+    crowd = Crowd(max_running=2, turn_seconds=4.0)
     for name in "ABCD":
         crowd.join(name, 3)
     places = {name: crowd.turns.place(turn) for name, turn in crowd.runs.items()}
