@@ -35,6 +35,7 @@ class DeviceLimits:
     sms: int = 132
     shared_per_program: int = 227 * 1024
     shared_per_sm: int = 228 * 1024
+    hopper: bool = True  # has what kernels/hopper_prefill.py is built on
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Program:
     """One program: one KV head, some rows of one sequence, one range of its context, tile by tile.
 
     index: its place in launch order. rows: rows of the packed batch. part: which of `parts` ranges of the context it has.
-    bytes_read: K and V.
+    bytes_read: K and V. On Hopper a prefill program is one turn of one that stays, and takes its tiles from the last down.
     """
 
     kernel: str  # "decode" or "prefill"
@@ -126,7 +126,8 @@ def launch_plan(
     if chunks:
         longest = max(query_start[b + 1] - query_start[b] for b in chunks)
         group = n_q // n_kv
-        chunk_config = prefill_config(longest, group, n_kv, head_dim, itemsize, block_size, limits)
+        context = max(context_lens[b] for b in chunks)
+        chunk_config = prefill_config(longest, context, group, n_kv, head_dim, itemsize, block_size, limits)
         blocks = plan_blocks(chunks, list(query_start), list(context_lens), group, chunk_config).rows.tolist()
         ranges = [(b, range(row, row + num), lo, hi) for b, row, num, _, lo, hi, _, _ in blocks]
         add("prefill", chunk_config.tile, ranges)

@@ -145,6 +145,26 @@ def paged_prefill(
     out: torch.Tensor,
 ) -> None:
     """Writes the planned rows of out [T, n_q, d]; rows that see nothing become zeros. Shapes as `paged_decode`."""
+    if plan.config.resident:
+        from kernels.hopper_prefill import hopper_prefill  # Gluon is imported where it runs only
+
+        hopper_prefill(query, k_pool, v_pool, block_tables, block_size, plan, scale, out)
+    else:
+        _launch(query, k_pool, v_pool, block_tables, block_size, plan, scale, out)
+    if plan.merges.shape[0]:
+        merge_parts(plan.part_out, plan.part_lse, plan.merges, out, plan.most_parts, pdl=False)
+
+
+def _launch(
+    query: torch.Tensor,
+    k_pool: torch.Tensor,
+    v_pool: torch.Tensor,
+    block_tables: torch.Tensor,
+    block_size: int,
+    plan: PrefillPlan,
+    scale: float,
+    out: torch.Tensor,
+) -> None:
     (n_q, d), n_kv, config = query.shape[1:], k_pool.shape[1], plan.config
     table, step = table_words(block_tables)
     prefill_kernel[(n_kv, plan.pieces.shape[0])](
@@ -155,5 +175,3 @@ def paged_prefill(
         N_KV=n_kv, STAGES=config.stages, PAGES=config.pages, STEP=step,
         PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=config.warps,
     )  # fmt: skip
-    if plan.merges.shape[0]:
-        merge_parts(plan.part_out, plan.part_lse, plan.merges, out, plan.most_parts, pdl=False)

@@ -14,11 +14,17 @@ import numpy as np
 from kernels.decode_plan import SCRATCH_BYTES, DeviceLimits, padded, pages_per_tile
 
 MIN_TILES = 8  # a part of a cut block reads at least this many tiles: what merging costs must be small beside it
+BARRIER_BYTES = 1024  # shared memory that kernels/hopper_prefill.py needs besides Q, K and V
+LONG = 2048  # from this context on, larger tiles multiply more than what lies past the diagonal costs
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillConfig:
-    """block_m rows (query row and head of the group together), `tile` tokens a step; programs: how many run at once."""
+    """block_m rows (query row and head of the group together), `tile` tokens a step; programs: how many run at once.
+
+    resident: how many programs kernels/hopper_prefill.py starts, which stay and take block after block; 0: the kernel is
+    kernels/paged_prefill.py, with a program a block.
+    """
 
     block_m: int
     tile: int
@@ -26,6 +32,7 @@ class PrefillConfig:
     stages: int
     programs: int
     pages: int
+    resident: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +51,20 @@ class PrefillPieces:
 
 
 def prefill_config(
-    longest: int, group: int, n_kv: int, head_dim: int, itemsize: int, block_size: int, limits: DeviceLimits
+    longest: int,
+    context: int,
+    group: int,
+    n_kv: int,
+    head_dim: int,
+    itemsize: int,
+    block_size: int,
+    limits: DeviceLimits,
+    in_boxes: bool = True,
 ) -> PrefillConfig:
     """The rule: as many rows as a warpgroup or two multiply at once, but no more than the longest chunk has.
 
+    longest: rows of the longest chunk; context: of the longest sequence. On Hopper two warpgroups' rows of a head_dim past 64
+    go to a kernel of their own, if the copy engine can fetch the pools in boxes (`in_boxes`, `loads_in_boxes`).
     Measured on an H200 (benchmarks/NOTES.md).
     """
     dp, rows = padded(head_dim), longest * group
@@ -66,6 +83,10 @@ def prefill_config(
     while block_m > padded(group) and _shared(block_m, tile, stages, dp, itemsize) > room:
         block_m //= 2
     per_sm = 1 if dp >= 128 else 2
+    on_hopper = 64 if context < LONG else 128
+    if limits.hopper and in_boxes and block_m == dp == 128 and itemsize == 2 and loads_in_boxes(on_hopper, block_size):
+        stages = (limits.shared_per_program - BARRIER_BYTES - _shared(block_m, 0, 0, dp, 2)) // _shared(0, on_hopper, 1, dp, 2)
+        return PrefillConfig(128, on_hopper, 12, stages, max(1, limits.sms // n_kv), 0, limits.sms)
     return PrefillConfig(block_m, tile, warps, stages, max(1, limits.sms * per_sm // n_kv), pages_per_tile(tile, block_size))
 
 
@@ -84,9 +105,8 @@ def plan_blocks(
         blocks.append(np.stack((np.full_like(first, b), start + first, rows, position, seen), axis=1))
     table = np.concatenate(blocks) if blocks else np.zeros((0, 5), dtype=np.int64)
     tiles = -(-table[:, 4] // config.tile)
-    piece = (
-        max(MIN_TILES, -(-int(tiles.sum()) // config.programs)) if len(table) < config.programs else int(tiles.max(initial=1))
-    )
+    least = MIN_TILES if config.tile <= 64 else MIN_TILES // 2
+    piece = max(least, -(-int(tiles.sum()) // config.programs)) if len(table) < config.programs else int(tiles.max(initial=1))
     counts = np.maximum(1, -(-tiles // max(piece, 1)))
     each = -(-tiles // counts)  # tiles a part: equal ones
     counts = np.maximum(1, -(-tiles // np.maximum(each, 1)))
@@ -110,6 +130,12 @@ def plan_blocks(
     ]
     joined = np.concatenate(merges) if merges else np.zeros((0, 4), dtype=np.int64)
     return PrefillPieces(rows.astype(np.int32), joined.astype(np.int32), int(space.sum()), int(counts.max(initial=1)))
+
+
+def loads_in_boxes(tile: int, block_size: int) -> bool:
+    """Whether a tile is a number of boxes, each within one page and of whole rows of shared memory's swizzle, which has 8."""
+    box = min(tile, block_size)
+    return box % 8 == 0 and tile % box == 0 and block_size % box == 0
 
 
 def _shared(block_m: int, tile: int, stages: int, padded_dim: int, itemsize: int) -> int:

@@ -23,23 +23,25 @@ from kernels.prefill_plan import plan_blocks, prefill_config
 def device_limits(device: torch.device) -> DeviceLimits:
     """What the launch rules ask of the card; interpreted kernels plan as if for a small one, so that small batches are cut."""
     if device.type != "cuda":
-        return DeviceLimits(sms=2, shared_per_program=99 * 1024, shared_per_sm=100 * 1024)
+        return DeviceLimits(sms=2, shared_per_program=99 * 1024, shared_per_sm=100 * 1024, hopper=False)
     properties: Any = torch.cuda.get_device_properties(device)  # torch's stubs lack the shared memory
     return DeviceLimits(
         properties.multi_processor_count,
         properties.shared_memory_per_block_optin,
         properties.shared_memory_per_multiprocessor,
+        hopper=properties.major == 9,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """What a plan depends on besides the batch."""
+    """What a plan depends on besides the batch. in_boxes: see `in_boxes`."""
 
     n_q: int
     n_kv: int
     head_dim: int
     dtype: torch.dtype
+    in_boxes: bool = True
 
 
 class TritonAttention:
@@ -59,7 +61,7 @@ class TritonAttention:
         check_tensors(query, k_pool, v_pool, metadata)
         if metadata.block_tables.shape[1] == 0:  # nobody has any context
             return torch.zeros(query.shape, dtype=query.dtype, device=query.device)
-        shape = HeadShape(query.shape[1], k_pool.shape[1], query.shape[2], query.dtype)
+        shape = HeadShape(query.shape[1], k_pool.shape[1], query.shape[2], query.dtype, in_boxes(k_pool, v_pool))
         if shape not in self._plans:
             self._plans[shape] = self._plan(metadata, shape, query.device)
         decode, prefill = self._plans[shape]
@@ -88,7 +90,8 @@ class TritonAttention:
             arrays.append(np.stack((rows, np.array(metadata.query_start, dtype=np.int32)[rows], lens)))
         if self.chunk_sequences:
             longest = max(metadata.query_len(b) for b in self.chunk_sequences)
-            chunks = prefill_config(longest, group, shape.n_kv, shape.head_dim, itemsize, size, limits)
+            context = max(metadata.context_lens[b] for b in self.chunk_sequences)
+            chunks = prefill_config(longest, context, group, shape.n_kv, shape.head_dim, itemsize, size, limits, shape.in_boxes)
             pieces = plan_blocks(self.chunk_sequences, metadata.query_start, metadata.context_lens, group, chunks)
             arrays += [pieces.rows, pieces.merges]
         sent = _send(arrays, device)
@@ -137,6 +140,12 @@ class DecodeGraphAttention:
         """Writes out [T, n_q, d], whose heads may be rows of something larger, and returns it."""
         paged_decode(query, k_pool, v_pool, self.block_tables, self.block_size, self.decode, scale, out)
         return out
+
+
+def in_boxes(k_pool: torch.Tensor, v_pool: torch.Tensor) -> bool:
+    """Whether Hopper's copy engine can fetch from pools [num_slots, n_kv, d] of one layout: all starts at 16 bytes."""
+    apart = (k_pool.stride(0) | k_pool.stride(1)) * k_pool.element_size()
+    return (k_pool.data_ptr() | v_pool.data_ptr() | apart) % 16 == 0
 
 
 def check_metadata(metadata: AttentionMetadata) -> None:

@@ -16,14 +16,18 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 
 BF16 = {
     "Q", "K", "V", "OUT", "KEY", "VALUE", "K_POOL", "V_POOL", "X", "RESIDUAL", "WEIGHT", "QKV", "COS", "SIN", "Q_OUT", "KV_OUT",
     "GATE_UP", "NORM", "BIAS",
 }  # fmt: skip
 INT32 = {"TABLE", "PIECES", "MERGES", "BATCH", "POSITIONS"}
-UNALIGNED = {"table_row", "table_width", "count", "programs", "capacity", "scale_log2", "eps"}
+UNALIGNED = {"table_row", "table_width", "count", "programs", "capacity", "scale_log2", "scale", "eps", "pieces"}
 COMMON = {"G": 4, "D": 128, "DP": 128, "BLOCK": 16, "N_KV": 8, "STEP": 2, "PRECISION": "tf32"}
+HOPPER = {name: value for name, value in COMMON.items() if name != "PRECISION"}
+BOXES = "tensordesc<bf16[16, 1, 64],NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=3)>"
+PARTS = {"hopper_prefill_kernel": 3}  # that many times the threads it is launched with
 EARLY = {"PDL": True}
 DECODE = COMMON | {"GP": 16, "WIDTH": 16, "IDS": 8, "PDL": True}
 PLAN = {"CUT": 1, "TILE": 64, "BLOCK": 16, "PAGES": 4, "WIDTH": 16, "IDS": 8, "LANES": 64, "STEP": 16, "CHOICES": 256}
@@ -34,6 +38,8 @@ KERNELS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "decode": ("paged_decode", "decode_kernel", DECODE | {"TILE": 64, "STAGES": 2, "PAGES": 4}, 4),
     "decode, blocks of 5": ("paged_decode", "decode_kernel", DECODE | {"TILE": 32, "STAGES": 3, "PAGES": 0, "BLOCK": 5}, 2),
     "prefill": ("paged_prefill", "prefill_kernel", COMMON | {"BLOCK_M": 128, "TILE": 64, "STAGES": 3, "PAGES": 4}, 8),
+    "prefill on Hopper": ("hopper_prefill", "hopper_prefill_kernel", HOPPER | {"TILE": 128, "STAGES": 3}, 4),
+    "prefill on Hopper, short": ("hopper_prefill", "hopper_prefill_kernel", HOPPER | {"TILE": 64, "STAGES": 6}, 4),
     "merge": ("merge_parts", "merge_kernel", {"N_Q": 32, "D": 128, "DB": 128, "PARTS": 16, "PDL": True}, 2),
     "plan, even": ("decode_launch", "plan_kernel", PLAN, 4),
     "plan, ragged": ("decode_launch", "plan_kernel", PLAN | {"CUT": 2}, 4),
@@ -59,21 +65,28 @@ def compiled(module: str, function: str, constants: dict[str, Any], warps: int) 
         signature[argument] = pointer if argument.isupper() else "i32"
         if argument not in UNALIGNED:
             attributes[(i,)] = [["tt.divisibility", 16]]
-    scalars = (("SLOTS", "*i64"), ("scale_log2", "fp32"), ("eps", "fp32"))
+    scalars = (("SLOTS", "*i64"), ("scale_log2", "fp32"), ("scale", "fp32"), ("eps", "fp32"))
     signature |= {name: kind for name, kind in scalars if name in signature}
     fixed = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    source = ASTSource
+    if function in PARTS:
+        source, signature["K"], signature["V"] = GluonASTSource, BOXES, BOXES
+        attributes = {key: value for key, value in attributes.items() if signature[kernel.arg_names[key[0]]] != BOXES}
     made = triton.compile(
-        ASTSource(kernel, signature, fixed, attributes), target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}
+        source(kernel, signature, fixed, attributes), target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}
     )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(made.asm["cubin"])
-        tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-        usage = subprocess.run([tool, "-res-usage", file], capture_output=True, text=True, check=True).stdout
+        tools = Path(triton.__file__).parent / "backends/nvidia/bin"
+        usage, code = (
+            subprocess.run([tools / tool, option, file], capture_output=True, text=True, check=True).stdout
+            for tool, option in (("cuobjdump", "-res-usage"), ("nvdisasm", "-c"))
+        )
     registers, stack = (int(re.search(rf"{key}:(\d+)", usage)[1]) for key in ("REG", "STACK"))  # type: ignore[index]
     return {
-        "registers": registers, "stack": stack, "threads": warps * 32, "shared": made.metadata.shared,
-        "wgmma": "wgmma" in made.asm["ptx"],
+        "registers": registers, "stack": stack, "threads": warps * 32 * PARTS.get(function, 1), "shared": made.metadata.shared,
+        "wgmma": "wgmma" in made.asm["ptx"], "exponentials": [x.count("MUFU.EX2") for x in re.split("WARPGROUP.DEPBAR", code)],
     }  # fmt: skip
 
 

@@ -142,7 +142,9 @@ def test_every_row_of_a_chunk_is_in_one_block_and_reads_all_it_sees(seed):
     lengths = [rng.choice([2, 5, 130, 700]) for _ in range(num)]
     context = [n + rng.choice([0, 3, 5000]) for n in lengths]
     starts = [0, *np.cumsum(lengths).tolist()]
-    config = prefill_config(max(lengths), group, 2, 64, 2, 16, rng.choice([DeviceLimits(), SMALL_CARD]))
+    config = prefill_config(
+        max(lengths), max(context), group, 2, rng.choice([64, 128]), 2, 16, rng.choice([DeviceLimits(), SMALL_CARD])
+    )
     plan = plan_blocks(list(range(num)), starts, context, group, config)
     seen: dict[int, int] = {}
     for b, row, rows, position, lo, hi, _, _ in plan.rows.tolist():
@@ -158,13 +160,39 @@ def test_every_row_of_a_chunk_is_in_one_block_and_reads_all_it_sees(seed):
 
 
 def test_blocks_that_read_most_start_first():
-    config = prefill_config(2048, 4, 8, 128, 2, 16, DeviceLimits())
+    config = prefill_config(2048, 2048, 4, 8, 128, 2, 16, DeviceLimits())
     rows = plan_blocks([0], [0, 2048], [2048], 4, config).rows
     assert (np.diff(rows[:, 5] - rows[:, 4]) <= 0).all()
 
 
+@pytest.mark.parametrize(
+    "longest, context, head_dim, itemsize, block_size, limits, in_boxes, tile",
+    [
+        (512, 16896, 128, 2, 16, DeviceLimits(), True, 128),
+        (1024, 1024, 128, 2, 16, DeviceLimits(), True, 64),  # half of a large tile would lie past the diagonal
+        (512, 16896, 96, 2, 8, DeviceLimits(), True, 128),
+        (512, 16896, 128, 2, 256, DeviceLimits(), True, 128),
+        (512, 16896, 128, 2, 12, DeviceLimits(), True, 0),
+        (512, 16896, 128, 2, 192, DeviceLimits(), True, 0),
+        (512, 16896, 64, 2, 16, DeviceLimits(), True, 0),
+        (512, 16896, 256, 2, 16, DeviceLimits(), True, 0),
+        (512, 16896, 128, 4, 16, DeviceLimits(), True, 0),
+        (16, 16896, 128, 2, 16, DeviceLimits(), True, 0),  # no more rows than one warpgroup's
+        (512, 16896, 128, 2, 16, DeviceLimits(hopper=False), True, 0),
+        (512, 16896, 128, 2, 16, DeviceLimits(), False, 0),
+    ],
+)
+def test_what_the_kernel_for_hopper_takes(longest, context, head_dim, itemsize, block_size, limits, in_boxes, tile):
+    config = prefill_config(longest, context, 4, 8, head_dim, itemsize, block_size, limits, in_boxes)
+    assert (config.resident, config.tile if config.resident else 0) == (132 if tile else 0, tile)
+    if tile:
+        rows_and_tiles = (config.block_m + 2 * config.stages * config.tile) * 128 * 2
+        assert config.block_m == 128 and config.stages == 384 // tile
+        assert rows_and_tiles + 1024 <= limits.shared_per_program
+
+
 def test_a_small_chunk_after_a_long_context_is_cut_over_the_context():
-    config = prefill_config(64, 4, 8, 128, 2, 16, DeviceLimits())
+    config = prefill_config(64, 32768 + 64, 4, 8, 128, 2, 16, DeviceLimits())
     plan = plan_blocks([0], [0, 64], [32768 + 64], 4, config)
     assert plan.most_parts > 4
     assert len(plan.rows) <= 2 * config.programs
