@@ -27,7 +27,7 @@ from collections.abc import Callable
 from engine.errors import RequestError
 
 log = logging.getLogger("pagewalk.turns")
-NICE = 5
+NICE = 10
 
 
 class Turn:

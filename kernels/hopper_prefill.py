@@ -100,12 +100,14 @@ def fold(s, m, l, start, limit, scale, MASKED: gl.constexpr):  # noqa: E741
 
 @gluon.jit
 def attend_step(
-    n, more, q, k_tiles, v_tiles, k_full, v_full, empty, start, limit, scale, m, l, p, acc,  # noqa: E741
-    STAGES: gl.constexpr, S_LAYOUT: gl.constexpr, MASKED: gl.constexpr,
+    n, more, q, k_tiles, v_tiles, k_full, v_full, empty, start, limit, scale, m, l, weights, acc,  # noqa: E741
+    STAGES: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
-    """Scores and softmax of tile n beside the product of tile n - 1, whose weights are p. K of tile n is there."""
+    """Scores and softmax of tile n beside the product of tile n - 1 with its weights. K of tile n is there."""
     TILE: gl.constexpr = k_tiles.shape[1]
     before = (n - 1) % STAGES
+    p = gl.convert_layout(weights.to(q.dtype), gl.DotOperandLayout(0, acc.type.layout, 2))
+    S_LAYOUT: gl.constexpr = weights.type.layout
     zeros = gl.zeros([ROWS, TILE], gl.float32, S_LAYOUT)
     s = multiply(q, k_tiles.index(n % STAGES).permute([1, 0]), zeros, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(before), ((n - 1) // STAGES) & 1)
@@ -117,7 +119,7 @@ def attend_step(
     acc = wait_for(0, deps=(acc,))
     mbarrier.arrive(empty.index(before))
     acc = acc * gl.convert_layout(keep, gl.SliceLayout(1, acc.type.layout))[:, None]
-    return m, l, gl.convert_layout(weights.to(p.dtype), p.type.layout), acc
+    return m, l, weights, acc
 
 
 @gluon.jit
@@ -130,18 +132,19 @@ def finish(
     row = gl.load(piece + 1).to(gl.int64)
     rows = gl.load(piece + 2)
     part = gl.load(piece + 6)
+    first = WHICH * ROWS + gl.load(piece + 7)
     total = gl.convert_layout(l, gl.SliceLayout(1, acc.type.layout))
     acc = acc / gl.where(total > 0, total, 1.0)[:, None]  # l is 0 where a row sees nothing: zeros
     if part < 0:
         WIDE: gl.constexpr = gl.BlockedLayout([1, 8], [256 // DP, DP // 8], [4, 1], [1, 0])
-        i = WHICH * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, WIDE))
+        i = first + gl.arange(0, ROWS, gl.SliceLayout(1, WIDE))
         d = gl.arange(0, DP, gl.SliceLayout(0, WIDE))[None, :]
         q.store(acc.to(q.dtype))  # through shared memory: whole lines are written then
         at = OUT + (row + i // G)[:, None] * out_row + (h * G + i % G)[:, None] * out_head + d
         gl.store(at, q.load(WIDE), mask=(i // G < rows)[:, None] & (d < D))
     else:
-        i_s = WHICH * ROWS + gl.arange(0, ROWS, l.type.layout)
-        i_o = WHICH * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, acc.type.layout))
+        i_s = first + gl.arange(0, ROWS, l.type.layout)
+        i_o = first + gl.arange(0, ROWS, gl.SliceLayout(1, acc.type.layout))
         d_o = gl.arange(0, DP, gl.SliceLayout(0, acc.type.layout))[None, :]
         at_s = (part + i_s // G).to(gl.int64) * (N_KV * G) + h * G + i_s % G
         at_o = (part + i_o // G).to(gl.int64) * (N_KV * G) + h * G + i_o % G
@@ -160,11 +163,7 @@ def attend_rows(
     DP: gl.constexpr = k_tiles.shape[2]
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE, 16])
     O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, DP, 16])
-    P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 2)
     WIDE: gl.constexpr = gl.BlockedLayout([1, 8], [256 // DP, DP // 8], [4, 1], [1, 0])  # 16 bytes a thread
-    i = WHICH * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, WIDE))
-    i_s = WHICH * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
-    d = gl.arange(0, DP, gl.SliceLayout(0, WIDE))[None, :]
     q = q_smem.index(WHICH)
     n = 0
     for w in range(gl.cdiv(pieces * N_KV, gl.num_programs(0))):
@@ -176,6 +175,10 @@ def attend_rows(
             position = gl.load(piece + 3)
             lo = gl.load(piece + 4)
             hi = gl.load(piece + 5)
+            first = WHICH * ROWS + gl.load(piece + 7)  # which is 0; what is made of it is not kept in registers between pieces
+            i = first + gl.arange(0, ROWS, gl.SliceLayout(1, WIDE))
+            i_s = first + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
+            d = gl.arange(0, DP, gl.SliceLayout(0, WIDE))[None, :]
             at = Q + (row + i // G)[:, None] * q_row + (h * G + i % G)[:, None] * q_head + d
             loaded = gl.load(at, mask=(i // G < rows)[:, None] & (d < D), other=0.0)
             q.store(gl.where(scale < 0, -loaded, loaded))  # exact, and the largest product stays the largest score
@@ -195,7 +198,6 @@ def attend_rows(
             m = gl.full([ROWS], LOWEST, gl.float32, gl.SliceLayout(1, S_LAYOUT))
             l = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, S_LAYOUT))  # noqa: E741
             m, l, weights, _ = fold(s, m, l, start, limit, factor, True)  # noqa: E741
-            p = gl.convert_layout(weights.to(q.dtype), P_LAYOUT)
             if start + TILE > hi:  # slots past the end may hold NaN, and 0 * NaN is NaN; both warpgroups write the same
                 mbarrier.wait(v_full.index(n % STAGES), (n // STAGES) & 1)
                 v = v_tiles.index(n % STAGES)
@@ -207,18 +209,19 @@ def attend_rows(
             acc = gl.zeros([ROWS, DP], gl.float32, O_LAYOUT)
             mbarrier.wait(k_full.index((n + 1) % STAGES), ((n + 1) // STAGES) & 1, pred=tiles > 1)
             for t in range(1, masked):
-                m, l, p, acc = attend_step(  # noqa: E741
+                m, l, weights, acc = attend_step(  # noqa: E741
                     n + t, t + 1 < tiles, q, k_tiles, v_tiles, k_full, v_full, empty, start - t * TILE, limit, factor,
-                    m, l, p, acc, STAGES, S_LAYOUT, True,
+                    m, l, weights, acc, STAGES, True,
                 )  # fmt: skip
             for t in range(masked, tiles):
-                m, l, p, acc = attend_step(  # noqa: E741
+                m, l, weights, acc = attend_step(  # noqa: E741
                     n + t, t + 1 < tiles, q, k_tiles, v_tiles, k_full, v_full, empty, start - t * TILE, limit, factor,
-                    m, l, p, acc, STAGES, S_LAYOUT, False,
+                    m, l, weights, acc, STAGES, False,
                 )  # fmt: skip
             n += tiles
             before = (n - 1) % STAGES
             mbarrier.wait(v_full.index(before), ((n - 1) // STAGES) & 1)
+            p = gl.convert_layout(weights.to(q.dtype), gl.DotOperandLayout(0, O_LAYOUT, 2))
             acc = multiply(p, v_tiles.index(before), acc, is_async=True)
             acc = wait_for(0, deps=(acc,))
             mbarrier.arrive(empty.index(before))
@@ -263,7 +266,7 @@ def hopper_prefill_kernel(
             )),
         ],
         [4, 1],
-        [240, 32],  # registers a thread: 2 * 240 + 32 are all there are for 128 threads of each part
+        [240, 24],  # registers a thread: 2 * 240 + 32 are all there are for 128 threads of each part
     )  # fmt: skip
 
 

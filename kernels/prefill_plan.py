@@ -15,6 +15,7 @@ from kernels.decode_plan import SCRATCH_BYTES, DeviceLimits, padded, pages_per_t
 
 MIN_TILES = 8  # a part of a cut block reads at least this many tiles: what merging costs must be small beside it
 BARRIER_BYTES = 1024  # shared memory that kernels/hopper_prefill.py needs besides Q, K and V
+WORTH_CUTTING = 0.9  # of the time, or less: parts have to be merged
 LONG = 2048  # from this context on, larger tiles multiply more than what lies past the diagonal costs
 
 
@@ -105,11 +106,7 @@ def plan_blocks(
         blocks.append(np.stack((np.full_like(first, b), start + first, rows, position, seen), axis=1))
     table = np.concatenate(blocks) if blocks else np.zeros((0, 5), dtype=np.int64)
     tiles = -(-table[:, 4] // config.tile)
-    least = MIN_TILES if config.tile <= 64 else MIN_TILES // 2
-    piece = max(least, -(-int(tiles.sum()) // config.programs)) if len(table) < config.programs else int(tiles.max(initial=1))
-    counts = np.maximum(1, -(-tiles // max(piece, 1)))
-    each = -(-tiles // counts)  # tiles a part: equal ones
-    counts = np.maximum(1, -(-tiles // np.maximum(each, 1)))
+    counts, each = _parts(tiles, _longest_part(tiles, config))
     space = np.where(counts > 1, counts * table[:, 2], 0)
     base = np.cumsum(space) - space
     block = np.repeat(np.arange(len(table)), counts)
@@ -130,6 +127,37 @@ def plan_blocks(
     ]
     joined = np.concatenate(merges) if merges else np.zeros((0, 4), dtype=np.int64)
     return PrefillPieces(rows.astype(np.int32), joined.astype(np.int32), int(space.sum()), int(counts.max(initial=1)))
+
+
+def _parts(tiles: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
+    """Equal parts of blocks of `tiles`, of at most `longest`: how many, and tiles of each."""
+    counts = np.maximum(1, -(-tiles // max(longest, 1)))
+    each = -(-tiles // counts)
+    return np.maximum(1, -(-tiles // np.maximum(each, 1))), each
+
+
+def _longest_part(tiles: np.ndarray, config: PrefillConfig) -> int:
+    """Tiles that a part may have. Few blocks: so that all programs have one. Else whole blocks, but where the last round of
+    programs that stay would find most of them idle: what lets the slowest one end first."""
+    least = MIN_TILES if config.tile <= 64 else MIN_TILES // 2
+    total, whole = int(tiles.sum()), int(tiles.max(initial=1))
+    if len(tiles) < config.programs:
+        return max(least, -(-total // config.programs))
+    if not config.resident:
+        return whole
+    smaller = {-(-total // (config.programs * rounds)) for rounds in (2, 3, 4)}
+    best = min((part for part in smaller if 2 * least <= part < whole), key=lambda x: _slowest(tiles, x, config), default=whole)
+    return best if _slowest(tiles, best, config) < WORTH_CUTTING * _slowest(tiles, whole, config) else whole
+
+
+def _slowest(tiles: np.ndarray, longest: int, config: PrefillConfig) -> int:
+    """Tiles of the program that has most, as kernels/hopper_prefill.py deals parts out: in falling order, to and fro."""
+    counts, each = _parts(tiles, longest)
+    heads = config.resident // config.programs
+    sizes = np.repeat(np.sort(np.repeat(each, counts))[::-1], heads)
+    rounds = np.pad(sizes, (0, -len(sizes) % config.resident)).reshape(-1, config.resident)
+    rounds[1::2] = rounds[1::2, ::-1]
+    return int(rounds.sum(axis=0).max())
 
 
 def loads_in_boxes(tile: int, block_size: int) -> bool:

@@ -202,4 +202,4 @@ def test_the_rule_gives_large_chunks_of_a_wide_head_to_the_kernel_for_hopper():
         assert_right(make(Case((300,), (top,), n_q=32, n_kv=8, d=128, dtype=torch.bfloat16, device="cuda")))
     assert len(kernels) == 2
     for compiled in kernels.values():
-        assert compiled.n_spills <= 4, compiled.src.constants  # what stays out of every loop over tiles
+        assert compiled.n_spills <= 16, compiled.src.constants  # outside the loops over tiles: tests/kernels/test_compiled.py

@@ -28,6 +28,7 @@ COMMON = {"G": 4, "D": 128, "DP": 128, "BLOCK": 16, "N_KV": 8, "STEP": 2, "PRECI
 HOPPER = {name: value for name, value in COMMON.items() if name != "PRECISION"}
 BOXES = "tensordesc<bf16[16, 1, 64],NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=3)>"
 PARTS = {"hopper_prefill_kernel": 3}  # that many times the threads it is launched with
+KINDS = {"products": "HGMMA", "exponentials": "MUFU.EX2", "spilled": r"\b(LDL|STL)\b"}
 EARLY = {"PDL": True}
 DECODE = COMMON | {"GP": 16, "WIDTH": 16, "IDS": 8, "PDL": True}
 PLAN = {"CUT": 1, "TILE": 64, "BLOCK": 16, "PAGES": 4, "WIDTH": 16, "IDS": 8, "LANES": 64, "STEP": 16, "CHOICES": 256}
@@ -84,10 +85,27 @@ def compiled(module: str, function: str, constants: dict[str, Any], warps: int) 
             for tool, option in (("cuobjdump", "-res-usage"), ("nvdisasm", "-c"))
         )
     registers, stack = (int(re.search(rf"{key}:(\d+)", usage)[1]) for key in ("REG", "STACK"))  # type: ignore[index]
+    softmax = [part.count("MUFU.EX2") for part in re.split("WARPGROUP.DEPBAR", code)]
     return {
         "registers": registers, "stack": stack, "threads": warps * 32 * PARTS.get(function, 1), "shared": made.metadata.shared,
-        "wgmma": "wgmma" in made.asm["ptx"], "exponentials": [x.count("MUFU.EX2") for x in re.split("WARPGROUP.DEPBAR", code)],
+        "wgmma": "wgmma" in made.asm["ptx"], "tile_loops": tile_loops(code), "exponentials": softmax,
     }  # fmt: skip
+
+
+def tile_loops(code: str) -> list[dict[str, int]]:
+    """Of each innermost loop of disassembled `code` with products and exponentials: how many, and accesses to spilled numbers.
+
+    What jumps back from behind the last product is a wait that ptxas has put out of the way, not a loop.
+    """
+    lines = code.splitlines()
+    labels = {found[1]: i for i, line in enumerate(lines) if (found := re.match(r"(\.L_\w+):", line))}
+    jumps = [(labels[found[1]], i) for i, line in enumerate(lines) if (found := re.search(r"BRA\S* .*`\((\.L_\w+)\)", line))]
+    last = max((i for i, line in enumerate(lines) if "HGMMA" in line), default=0)
+    loops = {
+        (a, b) for a, b in jumps if a < b < last and all(any(what in x for x in lines[a:b]) for what in ("HGMMA", "MUFU.EX2"))
+    }
+    inner = [a for a in loops if not any(a[0] <= b[0] and b[1] <= a[1] and a != b for b in loops)]
+    return [{name: sum(bool(re.search(what, x)) for x in lines[a:b]) for name, what in KINDS.items()} for a, b in sorted(inner)]
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ def compiled() -> dict[str, dict[str, Any]]:
 
 def test_every_kernel_compiles_and_keeps_its_numbers_in_registers(compiled):
     for name, made in compiled.items():
-        # numbers of threads and programs wait there, outside of every loop over tiles
-        assert made["stack"] <= (16 if name == "prefill on Hopper" else 0), name
+        assert made["stack"] <= (32 if name == "prefill on Hopper" else 0), name
+        assert not any(loop["spilled"] for loop in made["tile_loops"]), name  # what is on the stack stays out of them
         assert made["registers"] * made["threads"] <= 65536, name
         assert made["shared"] <= 227 * 1024, name
 
@@ -46,3 +46,4 @@ def test_on_hopper_softmax_stands_between_the_waits_for_its_scores_and_for_the_p
     between = compiled[name]["exponentials"][1:]  # after each wait, up to the next
     assert len(between) == 12  # two warpgroups: first scores, two loops with two waits each, last product
     assert [between[i] >= tile // 2 for i in (1, 3, 7, 9)] == [True] * 4, between  # 64 rows by 128 threads
+    assert len(compiled[name]["tile_loops"]) == 4  # so many were looked at for spilled numbers

@@ -191,6 +191,19 @@ def test_what_the_kernel_for_hopper_takes(longest, context, head_dim, itemsize, 
         assert rows_and_tiles + 1024 <= limits.shared_per_program
 
 
+@pytest.mark.parametrize("rows, parts", [(512, 1), (700, 3), (1024, 1)])
+def test_blocks_that_fill_the_card_once_and_a_little_are_cut_so_that_no_program_waits_long(rows, parts):
+    context = 16384 + rows  # 128, 176 and 256 (block, KV head) pairs for 132 programs that stay
+    config = prefill_config(rows, context, 4, 8, 128, 2, 16, DeviceLimits())
+    plan = plan_blocks([0], [0, rows], [context], 4, config)
+    work = np.repeat(plan.rows[:, 5] - plan.rows[:, 4], 8)
+    programs = [0] * 132
+    for w, size in enumerate(work.tolist()):  # as kernels/hopper_prefill.py takes turns
+        programs[w % 132 if w // 132 % 2 == 0 else 131 - w % 132] += size
+    assert plan.most_parts == parts
+    assert max(programs) * 132 <= 1.1 * work.sum()
+
+
 def test_a_small_chunk_after_a_long_context_is_cut_over_the_context():
     config = prefill_config(64, 32768 + 64, 4, 8, 128, 2, 16, DeviceLimits())
     plan = plan_blocks([0], [0, 64], [32768 + 64], 4, config)
