@@ -5,9 +5,10 @@
 
 Every visitor generates again and again (64 new tokens; every third with 4 sequences a prompt) and looks tokens up meanwhile.
 Columns: tokens/s in all; tokens/s of the least and of the best served visitor, among those with equal work, and their ratio
-(fairness); seconds to the first message, median and worst; seconds from a click on a token to its numbers on the page, or from
+(fairness); seconds to the first message, median and worst; seconds from a click on a token to its numbers on the page, and from
 an API lookup to its answer, while runs are busy: median, 95th percentile, worst; behind: steps a page is behind the engine;
-memory of the process before, at its peak and after all have left, in MiB; errors. Needs the packages of the tests.
+memory of the process before, at its peak and after all have left, in MiB; errors. Below: memory over time, and tokens/s of each
+visitor. Needs the packages of the tests.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Visitor:
     tokens: int = 0
     runs: int = 0
     first: list[float] = field(default_factory=list)
+    clicks: list[float] = field(default_factory=list)
     lookups: list[float] = field(default_factory=list)
     behind: list[int] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
@@ -111,7 +113,7 @@ def page_visitors(app: App, visitors: list[Visitor], until: float) -> None:
                     elif state["newest"] > 2:
                         step = watcher.predict(session=state["session"], api_name="/state")["step"]
                         visitor.behind.append(max(0, step - page.evaluate(f"{STAGE}.bus.mirror.newest")))
-                        visitor.lookups.append(click_a_token(page))
+                        visitor.clicks.append(click_a_token(page))
                 except Exception as error:
                     visitor.errors[f"{type(error).__name__}: {str(error)[:60]}"] += 1
             time.sleep(0.2)
@@ -172,20 +174,21 @@ def drive(app: App, num: int, num_pages: int, seconds: float) -> None:
     time.sleep(LEAVE_SECONDS)
     after = process.memory_info().rss / 2**20
     rates = [visitor.tokens / took for visitor in visitors]
-    equal = [
-        rate for rate, visitor in zip(rates, visitors, strict=True) if visitor.sequences == 1 and visitor not in pages
-    ] or rates
-    firsts, lookups, behind = (
-        [value for visitor in visitors for value in getattr(visitor, name)] for name in ("first", "lookups", "behind")
+    equal = [rates[i] for i in range(len(pages), num) if visitors[i].sequences == 1] or rates
+    firsts, clicks, lookups, behind = (
+        [value for visitor in visitors for value in getattr(visitor, name)] for name in ("first", "clicks", "lookups", "behind")
     )
     least, best = min(equal), max(equal)
     print(
         f"{num:8d} {len(pages):5d} {sum(rates):9.1f} {least:7.2f} {best:7.2f} {least / max(best, 1e-9):8.2f}"
-        f"   {spread(firsts)}   {spread(lookups, p95=True)}   {spread(behind, 0)}"
+        f"   {spread(firsts)}   {spread(clicks, p95=True)}   {spread(lookups, p95=True)}   {spread(behind, 0)}"
         f"   {before / 2**20:6.0f} {max(memory):6.0f} {after:6.0f}"
         f"   {sum(sum(v.errors.values()) for v in visitors):6d}"
     )
     print(f"         memory over time, MiB: {' '.join(f'{m:.0f}' for m in memory)}; sessions left: {app.health()['sessions']}")
+    kinds = ["*" if i < len(pages) else f"/{visitor.sequences}" for i, visitor in enumerate(visitors)]
+    each = (f"{rate:.2f}{kind}" for rate, kind in zip(rates, kinds, strict=True))
+    print(f"         tokens/s of each (*: a page, else /sequences): {' '.join(each)}")
     for text, count in sum((v.errors for v in visitors), Counter()).most_common(5):
         print(f"         {count} x {text}")
 
@@ -278,8 +281,8 @@ def main() -> None:
         app.client().predict(prompt="Hi", max_tokens=2, api_name="/generate")
         if args.visitors:
             print(
-                "visitors pages  tokens/s   least    best fairness    first  worst   lookup   95 %  worst   behind  worst"
-                "   memory   peak  after   errors"
+                "visitors pages  tokens/s   least    best fairness    first  worst    click   95 %  worst"
+                "   lookup   95 %  worst   behind  worst   memory   peak  after   errors"
             )
         for num in args.visitors:
             drive(app, num, args.pages, args.seconds)

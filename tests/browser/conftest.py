@@ -121,7 +121,7 @@ def new_tab(profile: BrowserContext, request: pytest.FixtureRequest) -> Iterator
 
 @pytest.fixture
 def open_page(new_tab: Callable[..., Page], app_url: str) -> Iterator[Callable[..., Page]]:
-    """`open_page(context=None, viewport=..., dark=False, path="")`: a page, its Stage mounted. Console errors fail the test."""
+    """`open_page(context=None, viewport=..., dark=False, path="")`: a page, all of it drawn. Console errors fail the test."""
     problems: list[str] = []
 
     def note(message: ConsoleMessage) -> None:
@@ -136,7 +136,8 @@ def open_page(new_tab: Callable[..., Page], app_url: str) -> Iterator[Callable[.
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("dialog", lambda dialog: problems.append(f"a dialog opened: {dialog.message}") or dialog.dismiss())
         page.goto(app_url + path)
-        page.wait_for_function("document.querySelector('.stage')?.pagewalk?.bus?.session", timeout=60_000)
+        stage = "document.querySelector('.stage')?.pagewalk"
+        page.wait_for_function(f"{stage}?.bus?.session && !{stage}.charts.pending", timeout=60_000)
         return page
 
     open_.problems = problems  # type: ignore[attr-defined]

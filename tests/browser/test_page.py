@@ -196,7 +196,7 @@ def test_stop_ends_a_run_that_waits_between_two_steps(open_page: OpenPage, api: 
 
 def test_zoom_survives_a_stream(open_page: OpenPage) -> None:  # P58
     page = open_page()
-    generate(page, "A long story about a small dragon", max_tokens=40)
+    generate(page, "A long story about a small dragon", max_tokens=400)
     wait_for_step(page, 2)
     x, y = pixel_of_slot(page, 60 * 16)
     page.mouse.move(x, y)
@@ -210,6 +210,7 @@ def test_zoom_survives_a_stream(open_page: OpenPage) -> None:  # P58
     page.wait_for_timeout(200)
     assert page.evaluate(view) == zoomed
     assert page.locator(".pool image").count() >= 1
+    page.click("#stop")
     wait_until_done(page)
     assert page.evaluate(view) == zoomed
 

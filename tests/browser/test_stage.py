@@ -61,7 +61,8 @@ def open_page(new_tab, url):
         page.on("dialog", lambda d: (errors.append(f"dialog: {d.message}"), d.dismiss()))
         page.goto(f"{url}/{query}")
         if wait:
-            page.wait_for_function("document.querySelector('.stage')?.pagewalk?.state", timeout=30_000)
+            there = "document.querySelector('.stage')?.pagewalk?.state && document.querySelector('#rate input')"
+            page.wait_for_function(f"{there} && !{STAGE}.charts.pending", timeout=30_000)
         return page
 
     yield go
