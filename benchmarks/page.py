@@ -22,15 +22,15 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 from app import launch
+from benchmarks.clicks import click_to_numbers
 from engine.events import BlockAllocated, Event, RequestAdded, SlotsWritten, StepTimed, TokenSampled
 from viz import deltas
 from viz.stage.stage import figures
 from web.host import Host
 
 STAGE = "document.querySelector('.stage').pagewalk"
-READY = f"{STAGE.replace('.pagewalk', '?.pagewalk')}?.bus?.session"
+READY = "document.querySelector('.stage')?.pagewalk?.bus?.session"
 RECEIVE = f"log => {STAGE}.bus.receive({{ kind: 'delta', run: {STAGE}.bus.run, n: {STAGE}.bus.n + 1, log, running: true }})"
-WEIGHT = "document.querySelector('.lookup [data-field=weight]')?.dataset.value"
 BLOCK_SIZE = 16
 NAMES = "ABCDEFG"
 
@@ -162,7 +162,7 @@ def watch_memory(page: Page, minutes: float) -> None:
         )  # fmt: skip
 
 
-def click_to_numbers(page: Page, clicks: int = 30) -> list[float]:
+def clicks_while_generating(page: Page, clicks: int = 30) -> list[float]:
     """Milliseconds from the click on a token to its weight on the page, while the real model generates."""
     page.locator("#prompt textarea, #prompt input").first.fill("The history of the city begins long before the first stone")
     page.click("#settings-toggle")
@@ -173,20 +173,7 @@ def click_to_numbers(page: Page, clicks: int = 30) -> list[float]:
     page.wait_for_function(f"{STAGE}.bus.running && {STAGE}.bus.mirror?.newest > 8", timeout=120_000)
     times = []
     for i in range(clicks):
-        times.append(
-            page.evaluate(
-                f"""async position => {{
-                  const S = {STAGE}, began = performance.now(), value = () => {WEIGHT};
-                  S.clear();
-                  while (value()) await new Promise(requestAnimationFrame);
-                  const start = performance.now();
-                  S.pinToken('A', position);
-                  while (!value() && performance.now() - began < 20000) await new Promise(requestAnimationFrame);
-                  return performance.now() - start;
-                }}""",
-                i % 10,
-            )
-        )
+        times.append(1e3 * click_to_numbers(page, position=i % 10))
         page.wait_for_timeout(150)
     if not page.evaluate(f"{STAGE}.bus.running"):
         raise RuntimeError("The run ended before the last click.")
@@ -226,7 +213,7 @@ def main() -> None:
             watch_memory(page, args.minutes)
         page.reload()
         page.wait_for_function(READY, timeout=60_000)
-        times = click_to_numbers(page)
+        times = clicks_while_generating(page)
         print(f"\nclick to numbers while generating: median {statistics.median(times):.0f} ms, most {max(times):.0f} ms")
         browser.close()
     demo.close()

@@ -32,6 +32,7 @@ from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.clicks import click_to_numbers
 from tests.browser.conftest import CHROMIUM_FLAGS
 from tests.web.conftest import App, free_port
 
@@ -113,7 +114,7 @@ def page_visitors(app: App, visitors: list[Visitor], until: float) -> None:
                     elif state["newest"] > 2:
                         step = watcher.predict(session=state["session"], api_name="/state")["step"]
                         visitor.behind.append(max(0, step - page.evaluate(f"{STAGE}.bus.mirror.newest")))
-                        visitor.clicks.append(click_a_token(page))
+                        visitor.clicks.append(click_to_numbers(page, position=1))
                 except Exception as error:
                     visitor.errors[f"{type(error).__name__}: {str(error)[:60]}"] += 1
             time.sleep(0.2)
@@ -129,25 +130,6 @@ def open_page(page: Page, app: App, visitor: Visitor) -> Page:
     page.locator("#ignore-eos input").set_checked(True)
     page.click("#settings-toggle")
     return page
-
-
-def click_a_token(page: Page) -> float:
-    """Seconds from the click to the numbers, measured in the page."""
-    return page.evaluate(
-        """async () => {
-          const stage = document.querySelector('.stage').pagewalk, frame = () => new Promise(requestAnimationFrame);
-          const value = () => document.querySelector('.lookup [data-field=max_abs_difference]')?.dataset.value;
-          stage.clear();
-          while (value()) await frame();
-          const began = performance.now();
-          document.querySelector('.tok[data-request="A"][data-position="1"]').click();
-          while (!value()) {
-            if (performance.now() - began > 20000) throw new Error('no numbers within 20 s');
-            await frame();
-          }
-          return (performance.now() - began) / 1000;
-        }"""
-    )
 
 
 def drive(app: App, num: int, num_pages: int, seconds: float) -> None:

@@ -132,7 +132,7 @@ def finish(
     row = gl.load(piece + 1).to(gl.int64)
     rows = gl.load(piece + 2)
     part = gl.load(piece + 6)
-    first = WHICH * ROWS + gl.load(piece + 7)
+    first = WHICH * ROWS + gl.load(piece + 7)  # as in attend_rows
     total = gl.convert_layout(l, gl.SliceLayout(1, acc.type.layout))
     acc = acc / gl.where(total > 0, total, 1.0)[:, None]  # l is 0 where a row sees nothing: zeros
     if part < 0:

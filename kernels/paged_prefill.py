@@ -150,28 +150,15 @@ def paged_prefill(
 
         hopper_prefill(query, k_pool, v_pool, block_tables, block_size, plan, scale, out)
     else:
-        _launch(query, k_pool, v_pool, block_tables, block_size, plan, scale, out)
+        (n_q, d), n_kv, config = query.shape[1:], k_pool.shape[1], plan.config
+        table, step = table_words(block_tables)
+        prefill_kernel[(n_kv, plan.pieces.shape[0])](
+            query, k_pool, v_pool, table, plan.pieces, out, plan.part_out, plan.part_lse,
+            scale * LOG2E, query.stride(0), query.stride(1), out.stride(0), out.stride(1),
+            table.stride(0), block_tables.shape[1], block_size * k_pool.stride(0), k_pool.stride(0), k_pool.stride(1),
+            G=n_q // n_kv, D=d, DP=max(16, triton.next_power_of_2(d)), BLOCK=block_size, BLOCK_M=config.block_m,
+            TILE=config.tile, N_KV=n_kv, STAGES=config.stages, PAGES=config.pages, STEP=step,
+            PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=config.warps,
+        )  # fmt: skip
     if plan.merges.shape[0]:
         merge_parts(plan.part_out, plan.part_lse, plan.merges, out, plan.most_parts, pdl=False)
-
-
-def _launch(
-    query: torch.Tensor,
-    k_pool: torch.Tensor,
-    v_pool: torch.Tensor,
-    block_tables: torch.Tensor,
-    block_size: int,
-    plan: PrefillPlan,
-    scale: float,
-    out: torch.Tensor,
-) -> None:
-    (n_q, d), n_kv, config = query.shape[1:], k_pool.shape[1], plan.config
-    table, step = table_words(block_tables)
-    prefill_kernel[(n_kv, plan.pieces.shape[0])](
-        query, k_pool, v_pool, table, plan.pieces, out, plan.part_out, plan.part_lse,
-        scale * LOG2E, query.stride(0), query.stride(1), out.stride(0), out.stride(1),
-        table.stride(0), block_tables.shape[1], block_size * k_pool.stride(0), k_pool.stride(0), k_pool.stride(1),
-        G=n_q // n_kv, D=d, DP=max(16, triton.next_power_of_2(d)), BLOCK=block_size, BLOCK_M=config.block_m, TILE=config.tile,
-        N_KV=n_kv, STAGES=config.stages, PAGES=config.pages, STEP=step,
-        PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=config.warps,
-    )  # fmt: skip

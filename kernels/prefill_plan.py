@@ -38,7 +38,7 @@ class PrefillConfig:
 
 @dataclass(frozen=True, slots=True)
 class PrefillPieces:
-    """rows: [n, 8] int32 of (sequence, first query row, number of rows, position of the first, lo, hi, first part, unused),
+    """rows: [n, 8] int32 of (sequence, first query row, number of rows, position of the first, lo, hi, first part, 0),
     in launch order; first part -1: not cut. Row r of a cut block has its share in part first + r.
 
     merges: [m, 4] int32, one a row of a cut block: query row, first part, distance between parts, number of parts.
@@ -145,9 +145,11 @@ def _longest_part(tiles: np.ndarray, config: PrefillConfig) -> int:
         return max(least, -(-total // config.programs))
     if not config.resident:
         return whole
-    smaller = {-(-total // (config.programs * rounds)) for rounds in (2, 3, 4)}
-    best = min((part for part in smaller if 2 * least <= part < whole), key=lambda x: _slowest(tiles, x, config), default=whole)
-    return best if _slowest(tiles, best, config) < WORTH_CUTTING * _slowest(tiles, whole, config) else whole
+    smaller = (-(-total // (config.programs * rounds)) for rounds in (2, 3, 4))
+    choices = [whole, *(part for part in smaller if 2 * least <= part < whole)]
+    slowest = {part: _slowest(tiles, part, config) for part in choices}
+    best = min(choices, key=lambda part: slowest[part])
+    return best if slowest[best] < WORTH_CUTTING * slowest[whole] else whole
 
 
 def _slowest(tiles: np.ndarray, longest: int, config: PrefillConfig) -> int:

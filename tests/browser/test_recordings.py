@@ -130,13 +130,12 @@ def test_the_first_picture_does_not_wait_for_the_charts(browser: Any, app_url: s
     assert page.evaluate(f"{colours}(document.querySelector('.poolwrap .picture').getContext('2d'))") > 10
     page.locator('.tok[data-request="A"][data-position="3"]').click()
     wait(page, "document.querySelector('.lookup [data-field=max_abs_difference]')?.dataset.value")
-    box = page.evaluate("(r => [r.x, r.y, r.width])(document.querySelector('.poolwrap .picture').getBoundingClientRect())")
+    place = "(r => [r.x, r.y, r.width])(document.querySelector('.poolwrap .picture').getBoundingClientRect())"
+    box = page.evaluate(place)
     for route in held:
         route.continue_()
     wait(page, "!$.charts.pending && document.querySelector('.usage .main-svg') && document.querySelector('.pool image')")
-    assert box == page.evaluate(
-        "(r => [r.x, r.y, r.width])(document.querySelector('.poolwrap .picture').getBoundingClientRect())"
-    )
+    assert box == page.evaluate(place)
     page.context.close()
 
 

@@ -130,11 +130,10 @@ export class PoolPane {
     }
     this.painted = { view: this.view, width, height, coarse: this.coarse, version: scene.version, state: scene.state, skin, fade: scene.fade, rings };
     const panning = moved && p.view && p.view !== SETTLE && p.skin === skin && p.width === width && p.height === height && p.coarse === this.coarse;
-    if (!this.plotted) this.painted.rings = null;
-    else if (panning) this.#follow(scene, skin);
-    else if (moved || p.skin !== skin) this.#plotly(width, height, scene, skin);
-    else {
-      if (labels && !this.settling) window.Plotly.relayout(this.div, { shapes: this.#shapes(scene, skin), annotations: this.#captions(scene, skin), ...this.#ticks(scene, skin) });
+    if (this.plotted) {
+      if (panning) this.#follow(scene, skin);
+      else if (moved || p.skin !== skin) this.#plotly(width, height, scene, skin);
+      else if (labels && !this.settling) window.Plotly.relayout(this.div, { shapes: this.#shapes(scene, skin), annotations: this.#captions(scene, skin), ...this.#ticks(scene, skin) });
     }
     if (fresh) this.#minimap(scene, skin);
     this.wrap.dataset.level = this.g.level;

@@ -31,7 +31,6 @@ export class UsagePane {
     const { figure } = this, { width, height } = this.size;
     await window.Plotly.newPlot(this.div, figure.data, { ...figure.layout, width, height }, CONFIG);
     this.plotted = true;
-    this.drawn = null;
   }
 
   measure() { this.shown = this.chart.clientWidth > 0; this.size = { width: Math.max(120, this.chart.clientWidth), height: Math.max(60, this.chart.clientHeight) }; }
